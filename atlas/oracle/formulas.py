@@ -1,0 +1,378 @@
+"""Every formula of the atlas, once: plain functions of numbers.
+
+The number in a test, the LaTeX of a page and the JavaScript of a calculator all
+come from the source below (`atlas.oracle.emit` says which Python it may use).
+The symbols mean the same everywhere:
+
+    p ranks      r this rank    n elements     b bytes of one element
+    t steps      u units        m micro-batches   l layers
+
+Integers in, integers out, exactly: sizes are divided with `//` alone.
+"""
+
+# Range checks. They return nothing; JavaScript has them too, with the same words.
+
+
+def _ranks(p: int) -> None:
+    if not p >= 1:
+        raise ValueError(f"p = {p}: a group has at least 1 rank")
+
+
+def _rank(p: int, r: int) -> None:
+    _ranks(p)
+    if not 0 <= r < p:
+        raise ValueError(f"r = {r}: with p = {p} the ranks are 0 to {p - 1}")
+
+
+def _count(name: str, value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{name} = {value}: must be 0 or more")
+
+
+def _positive(name: str, value: float) -> None:
+    if not value >= 1:
+        raise ValueError(f"{name} = {value}: must be 1 or more")
+
+
+# Ring all-reduce
+
+
+def chunk(n: int, p: int, i: int) -> int:
+    """Elements of chunk i, modulo p, when n elements are cut into p chunks.
+
+    Source: torch.tensor_split: the first n mod p chunks have one element more.
+    """
+    _count("n", n)
+    _ranks(p)
+    return -(-(n - i % p) // p)
+
+
+def ring_all_reduce_bytes(p: int, r: int, n: int, b: int) -> int:
+    """Bytes that rank r sends: all chunks but r+1, then all chunks but r+2.
+
+    Source: Patarasuk and Yuan 2009, section 3, with chunks of uneven size.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    return b * (2 * n - chunk(n, p, r + 1) - chunk(n, p, r + 2))
+
+
+def ring_all_reduce_rounds(p: int) -> int:
+    """Rounds of messages: p-1 that reduce and p-1 that gather.
+
+    Source: Patarasuk and Yuan 2009, section 3.
+    """
+    _ranks(p)
+    return 2 * (p - 1)
+
+
+def ring_all_reduce_total(p: int, n: int, b: int) -> int:
+    """Bytes that all ranks together send in one ring all-reduce.
+
+    Source: Patarasuk and Yuan 2009, section 3; no all-reduce can send fewer.
+    """
+    _ranks(p)
+    _count("n", n)
+    _positive("b", b)
+    return 2 * (p - 1) * n * b
+
+
+# Synchronous SGD, gradients in buckets
+
+
+def bucketed_calls(n: int, c: int, t: int) -> int:
+    """All-reduces of t steps when n gradient elements go in buckets of c.
+
+    Source: Li et al. 2020, PyTorch Distributed, section 3.2.2.
+    """
+    _count("n", n)
+    _positive("c", c)
+    _count("t", t)
+    return t * -(-n // c)
+
+
+def bucketed_payload(n: int, b: int, t: int) -> int:
+    """Bytes that t steps hand to all-reduce, however the buckets are cut.
+
+    Source: Li et al. 2020, PyTorch Distributed, section 3.2.2.
+    """
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return t * n * b
+
+
+# Stale synchronous parallel: rank 0 is the server, the others are workers
+
+
+def ssp_gap(s: int) -> int:
+    """Clocks by which a worker that starts one may lead the slowest finished one.
+
+    Source: Ho et al. 2013, section 2.
+    """
+    _count("s", s)
+    return s
+
+
+def ssp_sees() -> int:
+    """Updates of clocks up to c-s-1, and own ones, that a read at clock c lacks.
+
+    Source: Ho et al. 2013, section 2.
+    """
+    return 0
+
+
+def ssp_updates(p: int, r: int, t: int) -> int:
+    """Updates in t clocks: a worker pushes t, the server applies every worker's.
+
+    Source: Ho et al. 2013, section 2.
+    """
+    _rank(p, r)
+    _count("t", t)
+    return (p - 1) * t if r == 0 else t
+
+
+def ssp_waits(p: int, r: int, t: int, s: int, k: int) -> int:
+    """Reads that must wait in t clocks when rank 1 is k times slower than the rest.
+
+    Source: derived from the rule of Ho et al. 2013, section 2: a fast worker is at
+    clock c after c seconds and needs k(c-s); the server's value is the workers' sum.
+    """
+    _rank(p, r)
+    _count("t", t)
+    _count("s", s)
+    _positive("k", k)
+    return (
+        0
+        if k == 1 or r == 1
+        else max(0, t - 1 - k * s // (k - 1))
+        if r > 1
+        else max(0, p - 2) * max(0, t - 1 - k * s // (k - 1))
+    )
+
+
+def ssp_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
+    """Bytes sent in t clocks: a worker pushes n elements, the server answers reads.
+
+    Source: Ho et al. 2013, section 3, without its cache: every read is answered.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return (p - 1) * t * n * b if r == 0 else t * n * b
+
+
+# Pipelines: stage r is rank r
+
+
+def one_f_one_b_in_flight(p: int, r: int, m: int) -> int:
+    """Micro-batches whose activations stage r holds at once, at most.
+
+    Source: Narayanan et al. 2021, section 2.2.1.
+    """
+    _rank(p, r)
+    _positive("m", m)
+    return min(m, p - r)
+
+
+def pipeline_bytes(p: int, r: int, m: int, a: int) -> int:
+    """Bytes stage r sends: m activations of a bytes onward, m gradients back.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3: only the cut activations travel.
+    """
+    _rank(p, r)
+    _positive("m", m)
+    _count("a", a)
+    return 0 if p == 1 else m * a if r == 0 or r == p - 1 else 2 * m * a
+
+
+def pipeline_makespan(p: int, m: int, f: float, b: float) -> float:
+    """Seconds of one flush: m forwards of f and backwards of b through p stages.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3; Narayanan et al. 2021, 2.2.1.
+    """
+    _ranks(p)
+    _positive("m", m)
+    _count("f", f)
+    _count("b", b)
+    return (m + p - 1) * (f + b)
+
+
+def pipeline_idle(p: int, f: float, b: float) -> float:
+    """Seconds that each stage is idle in one flush, whatever the micro-batches.
+
+    Source: Narayanan et al. 2021, section 2.2.1.
+    """
+    _ranks(p)
+    _count("f", f)
+    _count("b", b)
+    return (p - 1) * (f + b)
+
+
+def pipeline_bubble(p: int, m: int) -> float:
+    """Idle share of the whole flush (the ratio to the useful time is (p-1)/m).
+
+    Source: Huang et al. 2019 (GPipe), section 2.3.
+    """
+    _ranks(p)
+    _positive("m", m)
+    return (p - 1) / (m + p - 1)
+
+
+# ZeRO stage 3: u units of n elements, each padded to a multiple of p
+
+
+def zero_3_shard(p: int, n: int) -> int:
+    """Elements of a unit's shard, the same on every rank: the last ones are padding.
+
+    Source: Rajbhandari et al. 2020, section 5.3; Zhao et al. 2023, section 3.2.
+    """
+    _ranks(p)
+    _count("n", n)
+    return -(-n // p)
+
+
+def zero_3_state_bytes(p: int, n: int, u: int, b: int) -> int:
+    """Bytes a rank keeps: shards of parameter, gradient and Adam's two moments.
+
+    Source: Rajbhandari et al. 2020, section 5.3, all four in one precision.
+    """
+    _count("u", u)
+    _positive("b", b)
+    return 4 * b * u * zero_3_shard(p, n)
+
+
+def zero_3_gathered_bytes(p: int, n: int, b: int) -> int:
+    """Bytes of one unit gathered whole, its padding included.
+
+    Source: Zhao et al. 2023, section 3.2.
+    """
+    _positive("b", b)
+    return p * zero_3_shard(p, n) * b
+
+
+def zero_3_calls(u: int, t: int) -> int:
+    """Collectives of t steps: a unit is gathered twice and its gradient scattered.
+
+    Source: Rajbhandari et al. 2020, section 7.2.2.
+    """
+    _count("u", u)
+    _count("t", t)
+    return 3 * u * t
+
+
+def zero_3_volume(p: int, n: int, u: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t steps when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.2: 3 psi, of which (p-1)/p travels.
+    """
+    _count("u", u)
+    _positive("b", b)
+    _count("t", t)
+    return 3 * t * u * (p - 1) * zero_3_shard(p, n) * b
+
+
+# Tensor parallelism, a column split then a row split
+
+
+def tensor_parallel_calls(l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """All-reduces each way through l layers: one for attention, one for the MLP.
+
+    Source: Shoeybi et al. 2019, section 3, figure 4.
+    """
+    _count("l", l)
+    return 2 * l
+
+
+def tensor_parallel_payload(
+    l: int,  # noqa: E741 (the symbol of the page)
+    tokens: int,
+    h: int,
+    b: int,
+) -> int:
+    """Bytes handed to all-reduce, forward and backward, by l layers of width h.
+
+    Source: Shoeybi et al. 2019, section 3, figure 4.
+    """
+    _count("l", l)
+    _count("tokens", tokens)
+    _positive("h", h)
+    _positive("b", b)
+    return 4 * l * tokens * h * b
+
+
+def tensor_parallel_limit(heads: int) -> int:
+    """Ranks at most: attention is cut between heads, never inside one.
+
+    Source: Shoeybi et al. 2019, section 3.
+    """
+    _positive("heads", heads)
+    return heads
+
+
+# Top-k sparsification
+
+
+def top_k_payload(k: int, b: int, t: int) -> int:
+    """Bytes a rank hands over in t steps: k values and their int32 indices.
+
+    Source: Lin et al. 2018, section 3.
+    """
+    _count("k", k)
+    _positive("b", b)
+    _count("t", t)
+    return t * k * (b + 4)
+
+
+def top_k_calls(t: int) -> int:
+    """All-gathers of t steps: one of values, one of indices.
+
+    Source: Renggli et al. 2019 (SparCML): sums of sparse vectors go by all-gather.
+    """
+    _count("t", t)
+    return 2 * t
+
+
+def top_k_gathered(p: int, k: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t steps when the all-gathers are rings.
+
+    Source: Thakur et al. 2005, section 4.1: p-1 rounds, one contribution in each.
+    """
+    _ranks(p)
+    return (p - 1) * top_k_payload(k, b, t)
+
+
+# Time, by latency and bandwidth: n bytes, alpha seconds a message, beta a byte
+
+
+def p2p_seconds(n: float, alpha: float, beta: float) -> float:
+    """Seconds of one message of n bytes.
+
+    Source: Thakur et al. 2005, section 3.
+    """
+    _count("n", n)
+    _count("alpha", alpha)
+    _count("beta", beta)
+    return alpha + n * beta
+
+
+def all_gather_seconds(p: int, n: float, alpha: float, beta: float) -> float:
+    """Seconds of a ring all-gather whose result has n bytes.
+
+    Source: Thakur et al. 2005, section 4.1.
+    """
+    _ranks(p)
+    _count("n", n)
+    _count("alpha", alpha)
+    _count("beta", beta)
+    return (p - 1) * alpha + (p - 1) / p * n * beta
+
+
+def all_reduce_seconds(p: int, n: float, alpha: float, beta: float) -> float:
+    """Seconds of a ring all-reduce of n bytes, the additions left out.
+
+    Source: Thakur et al. 2005, section 4; Kahira et al. 2021, table III.
+    """
+    return 2 * all_gather_seconds(p, n, alpha, beta)
