@@ -1,0 +1,362 @@
+"""The sessions that build, test and measure the atlas.
+
+    python3 noxfile.py -s serve    the site, on http://127.0.0.1:8000
+    python3 noxfile.py -s tests    every test but those for a browser or a GPU
+    python3 noxfile.py -l          all the sessions
+
+An ordinary noxfile: `nox -s tests` works too. Run as a program it needs only
+Python 3.11 and pip: it puts nox into .nox/bootstrap and hands over to it.
+What a session passes on follows two dashes: `-s tests -- -k ring -x`.
+
+[Note: environments] Sessions do not have an environment each. They share four,
+made on first use in .nox/: `atlas` holds torch, which is large, and serves all
+sessions that run anything; `docs`, `lint` and `audit` hold no torch, so that
+the site is up, and the style checked, half a minute after a clone. A stamp is
+written last, with a hash of all that went in: an environment that is half
+made, or made from other pins, is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+if sys.version_info < (3, 11):
+    sys.exit(
+        f"noxfile.py: {sys.executable} is Python {sys.version.split()[0]}; "
+        "the atlas needs 3.11 or newer: start it with python3.11 noxfile.py"
+    )
+
+ROOT = Path(__file__).resolve().parent
+KEPT = ROOT / ".nox"
+CONSTRAINTS = ROOT / "constraints.txt"
+NOX_NEEDED = (2025, 5)
+#: The optional groups of pyproject.toml that each environment holds.
+ENVIRONMENTS = {
+    "atlas": "run,docs,notebooks,test,browser,types",
+    "docs": "docs",
+    "lint": "lint",
+    "audit": "audit",
+}
+VARIABLES = {
+    # Material's banner about MkDocs 2, which pyproject.toml excludes.
+    "NO_MKDOCS_2_WARNING": "1",
+    # Each rank is a process of its own: with more threads than this, the ranks
+    # fight over the cores, and sums change their order with the machine.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    # Some virtual machines announce AMX and then fault on it: bfloat16 products
+    # die with SIGILL. One step below AMX they run everywhere.
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+}
+#: A hang on NCCL leaves each rank's last operations here.
+FLIGHT = KEPT / "flight"
+NCCL_VARIABLES = {
+    "NCCL_DEBUG": "WARN",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_FR_DUMP_TEMP_FILE": str(FLIGHT / "rank_"),
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+}
+
+
+class CannotMakeError(Exception):
+    """An environment could not be made; the message is one line for the reader."""
+
+
+def say(line: str) -> None:
+    print(f"noxfile: {line}", file=sys.stderr, flush=True)
+
+
+def environment(name: str) -> Path:
+    """The folder .nox/NAME, made first if missing, half made or out of date."""
+    folder = KEPT / name
+    stamp, wanted = folder / "complete", fingerprint(name)
+    with one_at_a_time(name):
+        python = folder / "bin" / "python"
+        if stamp.is_file() and stamp.read_text() == wanted and python.exists():
+            return folder
+        say(f"making .nox/{name}, once; later runs use it again")
+        started = time.monotonic()
+        shutil.rmtree(folder, ignore_errors=True)
+        make_venv(folder)
+        for what, arguments in steps(name):
+            say(f".nox/{name}: installing {what}")
+            pip(folder, what, *arguments)
+        stamp.write_text(wanted)
+        say(f".nox/{name} is complete, {time.monotonic() - started:.0f} s")
+    return folder
+
+
+def steps(name: str) -> Iterator[tuple[str, list[str]]]:
+    """What to install, in order: a name for the reader, arguments for pip."""
+    if name == "bootstrap":
+        yield "nox", ["--quiet", "nox"]
+        return
+    # Here, and not in a build environment of pip's own, so that it is pinned too.
+    yield "pip and the build backend", ["--quiet", "pip", "hatchling", "editables"]
+    groups = ENVIRONMENTS[name]
+    if "run" in groups.split(","):
+        yield "torch, the large one", ["torch==2.13.0"]
+    editable = f"{ROOT}[{groups}]"
+    yield groups.replace(",", ", "), [
+        "--quiet",
+        "--no-build-isolation",
+        "--editable",
+        editable,
+    ]
+
+
+def fingerprint(name: str) -> str:
+    """A hash of all that an environment is made from, its place included."""
+    import tomllib
+
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    parts = [
+        CONSTRAINTS.read_text(),
+        json.dumps([described["project"], described["build-system"]]),
+        json.dumps(list(steps(name))),
+        sys.version,
+        str(KEPT / name),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def make_venv(folder: Path) -> None:
+    """A virtual environment with pip in it, also where ensurepip is missing."""
+    command = [sys.executable, "-m", "venv", str(folder)]
+    if importlib.util.find_spec("ensurepip"):
+        returned = subprocess.run(command, check=False).returncode
+    elif importlib.util.find_spec("pip"):
+        # Debian without python3-venv: our own pip fills the environment.
+        returned = subprocess.run([*command, "--without-pip"], check=False).returncode
+        fill = [sys.executable, "-m", "pip", "--python", str(folder), "install"]
+        fill += ["--quiet", "--disable-pip-version-check"]
+        fill += ["--constraint", str(CONSTRAINTS), "pip"]
+        returned = returned or subprocess.run(fill, check=False).returncode
+    else:
+        raise CannotMakeError(
+            f"{sys.executable} has neither ensurepip nor pip; install one "
+            "(Debian and Ubuntu: apt-get install python3-venv) and run this again"
+        )
+    if returned:
+        raise CannotMakeError(
+            f"`{' '.join(command)}` ended with exit code {returned}, see above"
+        )
+
+
+def pip(folder: Path, what: str, *arguments: str) -> None:
+    python = str(folder / "bin" / "python")
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    command += ["--constraint", str(CONSTRAINTS), *arguments]
+    returned = subprocess.run(command, check=False).returncode
+    if returned:
+        raise CannotMakeError(
+            f"pip could not install {what} (exit code {returned}, see above); "
+            "run this again and the environment is made anew"
+        )
+
+
+@contextlib.contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Two sessions at once must not make the same environment."""
+    import fcntl
+
+    KEPT.mkdir(exist_ok=True)
+    with (KEPT / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def nox_is_here() -> bool:
+    try:
+        version = importlib.metadata.version("nox")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(int(part) for part in version.split(".")[:2]) >= NOX_NEEDED
+
+
+def hand_over() -> None:
+    """Become nox, from this Python if it has it, else from .nox/bootstrap."""
+    try:
+        python = sys.executable
+        if not nox_is_here():
+            python = str(environment("bootstrap") / "bin" / "python")
+    except (CannotMakeError, OSError) as problem:
+        sys.exit(f"noxfile: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    os.execv(python, [python, "-m", "nox", "-f", __file__, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    hand_over()
+
+import nox  # noqa: E402  it may have been missing until here
+
+nox.needs_version = ">=" + ".".join(map(str, NOX_NEEDED))
+nox.options.sessions = ["lint", "types", "tests"]
+
+
+def session(function: Callable[[nox.Session], None]) -> Callable[[nox.Session], None]:
+    """A nox session that runs in one of the shared environments."""
+
+    @functools.wraps(function)
+    def told(s: nox.Session) -> None:
+        try:
+            function(s)
+        except (CannotMakeError, OSError) as problem:
+            s.error(str(problem))
+
+    return nox.session(venv_backend="none")(told)
+
+
+def run(s: nox.Session, name: str, *command: str, **variables: str) -> None:
+    """Run a program of the environment .nox/NAME."""
+    programs = environment(name) / "bin"
+    path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
+    env: dict[str, str | None] = {**VARIABLES, "PATH": path, **variables}
+    env |= {"VIRTUAL_ENV": str(programs.parent), "PYTHONHOME": None}
+    s.run(str(programs / command[0]), *command[1:], env=env, external=True)
+
+
+@session
+def serve(s: nox.Session) -> None:
+    """Serve the site on http://127.0.0.1:8000, rebuilt when a file changes."""
+    environment("docs")
+    port = free_port(8000)
+    say(f"building the site; it will be on http://127.0.0.1:{port} (Ctrl-C stops it)")
+    run(s, "docs", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}", *s.posargs)
+
+
+def free_port(first: int) -> int:
+    """The first port from here on that nobody listens on."""
+    for port in range(first, first + 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+        say(f"port {port} is taken, trying {port + 1}")
+    raise CannotMakeError(f"no free port from {first} to {first + 99}")
+
+
+@session
+def docs(s: nox.Session) -> None:
+    """Build the site into site/; a warning is an error."""
+    # Never with --quiet, which hides warnings from --strict as well.
+    run(s, "docs", "mkdocs", "build", *(s.posargs or ["--strict"]))
+
+
+@session
+def tests(s: nox.Session) -> None:
+    """Run every test but those that need a browser or a GPU."""
+    run(s, "atlas", "pytest", "-m", "not browser and not nccl", *s.posargs)
+
+
+@session
+def soak(s: nox.Session) -> None:
+    """Repeat the tests of several processes: not one may fail once."""
+    selected = ["-x", "-q", "-m", "not browser and not nccl"]
+    often = ["launch", "meter", "faults"]
+    for count, files in ((100, often), (10, ["exemplars", "emulate", "record"])):
+        found = [f"tests/test_{f}.py" for f in files]
+        run(s, "atlas", "pytest", "--count", str(count), *selected, *found, *s.posargs)
+
+
+@session
+def browser(s: nox.Session) -> None:
+    """Look at the built site in Chromium."""
+    run(s, "atlas", "pytest", "-m", "browser", *s.posargs, CHROMIUM=chromium())
+
+
+def chromium() -> str:
+    """The path of a Chromium, installed first if we may."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), "")
+    if found:
+        return found
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        say("no Chromium here; installing it with apt-get")
+        install = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        if subprocess.run(install, check=False, env=quiet).returncode:
+            subprocess.run(["apt-get", "update"], check=False, env=quiet)
+            subprocess.run(install, check=False, env=quiet)
+        if found := shutil.which("chromium"):
+            return found
+    raise CannotMakeError(
+        "no Chromium found; install one (Debian: sudo apt-get install chromium) "
+        "or set CHROMIUM to its path"
+    )
+
+
+@session
+def notebooks(s: nox.Session) -> None:
+    """Execute the notebooks and keep their outputs in measurements/notebooks/."""
+    run(s, "atlas", "python", "-m", "atlas.notebooks", *s.posargs)
+
+
+@session
+def lint(s: nox.Session) -> None:
+    """Check style, formatting, imports and spelling."""
+    run(s, "lint", "ruff", "check", *s.posargs)
+    run(s, "lint", "ruff", "format", "--check")
+    run(s, "lint", "lint-imports")
+    run(s, "lint", "codespell")
+
+
+@session
+def types(s: nox.Session) -> None:
+    """Check the types of atlas and exemplars, strictly."""
+    run(s, "atlas", "mypy", *s.posargs)
+
+
+@session
+def bench(s: nox.Session) -> None:
+    """Time the exemplars beside the production code that does the same."""
+    run(s, "atlas", "python", "-m", "atlas.bench", *s.posargs)
+
+
+@session
+def record(s: nox.Session) -> None:
+    """Run the exemplars and write measurements/."""
+    run(s, "atlas", "atlas", "record", *(s.posargs or ["--all"]))
+
+
+@session
+def gpu(s: nox.Session) -> None:
+    """Run the NCCL tests and the notebooks on this machine's GPUs."""
+    python = str(environment("atlas") / "bin" / "python")
+    ask = "import torch; print(torch.__version__, torch.cuda.device_count())"
+    version, count = str(s.run(python, "-c", ask, silent=True)).split()
+    if not int(count):
+        s.error(f"no GPU: torch {version} sees none; this session needs 2 or more")
+    say(f"torch {version}, {count} GPUs")
+    FLIGHT.mkdir(exist_ok=True)
+    run(s, "atlas", "pytest", "-m", "nccl", *s.posargs, **NCCL_VARIABLES)
+    run(s, "atlas", "python", "-m", "atlas.notebooks", **NCCL_VARIABLES)
+
+
+@session
+def audit(s: nox.Session) -> None:
+    """Check the workflows, and the pins against known vulnerabilities."""
+    workflows = ["--offline", "--persona", "auditor", ".github/workflows"]
+    run(s, "audit", "zizmor", *workflows)
+    say("pip-audit asks the vulnerability database: it needs the network")
+    pins = ["--strict", "--no-deps", "--disable-pip", "--requirement", "constraints.txt"]
+    run(s, "audit", "pip-audit", *pins, *s.posargs)
