@@ -113,13 +113,8 @@ def steps(name: str) -> Iterator[tuple[str, list[str]]]:
     groups = ENVIRONMENTS[name]
     if "run" in groups.split(","):
         yield "torch, the large one", ["torch==2.13.0"]
-    editable = f"{ROOT}[{groups}]"
-    yield groups.replace(",", ", "), [
-        "--quiet",
-        "--no-build-isolation",
-        "--editable",
-        editable,
-    ]
+    ours = ["--quiet", "--no-build-isolation", "--editable", f"{ROOT}[{groups}]"]
+    yield groups.replace(",", ", "), ours
 
 
 def fingerprint(name: str) -> str:
@@ -287,9 +282,9 @@ def browser(s: nox.Session) -> None:
 def chromium() -> str:
     """The path of a Chromium, installed first if we may."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), "")
-    if found:
-        return found
+    for found in (os.environ.get("CHROMIUM"), *map(shutil.which, names)):
+        if found:
+            return found
     if os.geteuid() == 0 and shutil.which("apt-get"):
         say("no Chromium here; installing it with apt-get")
         install = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
@@ -297,8 +292,8 @@ def chromium() -> str:
         if subprocess.run(install, check=False, env=quiet).returncode:
             subprocess.run(["apt-get", "update"], check=False, env=quiet)
             subprocess.run(install, check=False, env=quiet)
-        if found := shutil.which("chromium"):
-            return found
+        if installed := shutil.which("chromium"):
+            return installed
     raise CannotMakeError(
         "no Chromium found; install one (Debian: sudo apt-get install chromium) "
         "or set CHROMIUM to its path"
@@ -358,5 +353,5 @@ def audit(s: nox.Session) -> None:
     workflows = ["--offline", "--persona", "auditor", ".github/workflows"]
     run(s, "audit", "zizmor", *workflows)
     say("pip-audit asks the vulnerability database: it needs the network")
-    pins = ["--strict", "--no-deps", "--disable-pip", "--requirement", "constraints.txt"]
-    run(s, "audit", "pip-audit", *pins, *s.posargs)
+    as_pinned = ["--strict", "--no-deps", "--disable-pip", "-r", "constraints.txt"]
+    run(s, "audit", "pip-audit", *as_pinned, *s.posargs)
