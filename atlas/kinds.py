@@ -1,0 +1,362 @@
+"""What the taxonomy holds: axes, techniques, systems, surveys and papers, as types.
+
+The annotations are the schema: `atlas.typed` reads YAML by them and describes them
+to editors. A comment that a reader of the YAML needs is the key's own sentence.
+"""
+
+# key() is dataclasses.field() with a sentence: no shared default.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from atlas.typed import Ref, Rule, given, key, pattern
+
+TAXONOMY = "taxonomy"  # the folder
+
+_HTML = re.compile(r"</?[A-Za-z!]|&(?:[A-Za-z]+|#\w+);|\]\(")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _is_plain(text: str) -> bool:
+    return bool(text.strip()) and not _HTML.search(text) and not _CONTROL.search(text)
+
+
+IS_PLAIN = Rule(
+    "plain text, without HTML or links", _is_plain, MappingProxyType({"minLength": 1})
+)
+_CODE = Rule("some text", bool, MappingProxyType({"minLength": 1}))
+IS_LINK = pattern(r"https?://[A-Za-z0-9][^\s<>\"'`\\]*", "a link, http:// or https://")
+IS_KEBAB = pattern(r"[a-z0-9]+(-[a-z0-9]+)*", "a name like one-two-3")
+_SNAKE = pattern(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", "a name like one_two_3")
+IS_YEAR = Rule(
+    "a year from 1950 to this one",
+    lambda year: 1950 <= year <= datetime.date.today().year,
+    MappingProxyType({"minimum": 1950}),
+)
+_COUNT = Rule("at least 1", lambda n: n >= 1, MappingProxyType({"minimum": 1}))
+
+Text = Annotated[str, IS_PLAIN]
+Code = Annotated[str, _CODE]
+Link = Annotated[str, IS_LINK]
+Id = Annotated[str, IS_KEBAB]
+Name = Annotated[str, _SNAKE]
+Year = Annotated[int, IS_YEAR]
+Count = Annotated[int, _COUNT]
+PaperKey = Annotated[str, Ref("paper")]
+Source = Annotated[str, Ref("source")]
+TechniqueId = Annotated[str, Ref("technique")]
+FamilyPath = Annotated[str, Ref("family")]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of techniques: one answer to its axis's question."""
+
+    id: Id = key("the family's name in paths")
+    name: Text = key("the family's name in sentences")
+    summary: Text = key("one sentence: what its techniques have in common")
+    axis: str = given(default="")
+
+    @property
+    def path(self) -> str:
+        """The family's path, "axis/family"."""
+        return f"{self.axis}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One of the questions every technique answers."""
+
+    id: Id = key("the axis's name in paths")
+    name: Text = key("the axis's name in sentences")
+    question: Text = key("the question that its families answer")
+    families: tuple[Family, ...] = key("the closed list of answers")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes and their families: the closed vocabulary of the atlas."""
+
+    axes: tuple[Axis, ...] = key("the axes, in the order in which pages show them")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a run of the exemplar must show."""
+
+    id: Name = key("the name under which the exemplar reports the value")
+    says: Text = key("what is claimed, in a few words")
+    kind: Literal["equal", "close", "exact", "bound", "statistical"] = key(
+        "equal: bit for bit; close: to rounding; exact: the formula's integer; "
+        "bound: never above the formula; statistical: within the band"
+    )
+    per: Literal["rank", "run"] = key("checked on every rank, or once", default="rank")
+    formula: Name | None = key("a function of atlas/oracle/formulas.py", default=None)
+    band: tuple[float, float] | None = key(
+        "lowest and highest value, for statistical", default=None
+    )
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Where a mutant's mistake was made in earnest."""
+
+    what: Text = key("who made it, and how")
+    source: Link = key("where that can be read")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A plausible mistake in the exemplar, and the claims that catch it."""
+
+    id: Id = key("the mutant's name")
+    says: Text = key("the mistake, in a few words")
+    find: Code = key("text that occurs once in the exemplar")
+    replace: str = key("what stands there instead")
+    fails: tuple[Name, ...] = key("the claims that must then fail", default=())
+    deadline: bool = key("true: it never ends, and the deadline says so", default=False)
+    seen_in: Sighting | None = key("where it happened in earnest", default=None)
+
+
+@dataclass(frozen=True)
+class Production:
+    """How a production library is told to do the same thing."""
+
+    name: Text = key("the library's class or function")
+    setting: Code = key("the setting that selects it")
+    version: Text = key("the version in which this was checked, in quotes")
+    source: Link = key("the page that documents it")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many ranks the exemplar allows, and at how many it is counted dry."""
+
+    min: Count = key("the fewest ranks", default=1)
+    max: Count | None = key("the most ranks; left out: no limit", default=None)
+    dry: tuple[Count, ...] = key("world sizes of the dry runs", default=(64, 1024))
+
+
+@dataclass(frozen=True)
+class Technique:
+    """A technique: where it belongs, what it claims, and when to use it."""
+
+    id: str = given()
+    axis: str = given()
+    family: str = given()
+    name: Text = key("the name in sentences")
+    summary: Text = key("one sentence: what it does")
+    since: Year = key("the year of the first paper")
+    papers: tuple[PaperKey, ...] = key("keys of taxonomy/papers.bib")
+    use_when: Text = key("when it is the right choice")
+    avoid_when: Text = key("when it is not")
+    claims: tuple[Claim, ...] = key("what a run must show")
+    not_shown: Text | None = key("what the exemplar's run cannot show", default=None)
+    surveys: Mapping[Annotated[str, Ref("survey")], Text] = key(
+        "survey -> the name it has there", default_factory=dict
+    )
+    also: Mapping[Annotated[str, Ref("axis")], str] = key(
+        "other axis -> its family there", default_factory=dict
+    )
+    also_called: tuple[Text, ...] = key("other names", default=())
+    ranks: Ranks = key("how many ranks it runs on", default=Ranks())
+    mutants: tuple[Mutant, ...] = key("mistakes that the claims catch", default=())
+    production: tuple[Production, ...] = key("the same, in production", default=())
+    see_also: tuple[TechniqueId, ...] = key("neighbouring techniques", default=())
+
+    @property
+    def path(self) -> str:
+        """The path that the taxonomy, the exemplars and the site share."""
+        return f"{self.axis}/{self.family}/{self.id}"
+
+    @property
+    def module(self) -> str:
+        """The exemplar's module, for `python -m`."""
+        return "exemplars." + self.path.replace("-", "_").replace("/", ".")
+
+    @property
+    def exemplar(self) -> Path:
+        """The exemplar's file, from the root."""
+        return Path("exemplars", self.path.replace("-", "_") + ".py")
+
+    @property
+    def yaml(self) -> Path:
+        """This technique's own file, from the root."""
+        return Path(TAXONOMY, "techniques", self.path + ".yaml")
+
+    @property
+    def min_ranks(self) -> int:
+        """The fewest ranks the exemplar allows."""
+        return self.ranks.min
+
+    @property
+    def max_ranks(self) -> int | None:
+        """The most ranks the exemplar allows; None: no limit."""
+        return self.ranks.max
+
+    @property
+    def dry(self) -> tuple[int, ...]:
+        """The world sizes at which the exemplar is counted dry."""
+        return self.ranks.dry
+
+    def claim(self, id: str) -> Claim:
+        """The claim of that name."""
+        return next(claim for claim in self.claims if claim.id == id)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A technique that a system uses."""
+
+    technique: TechniqueId = key("a technique's id")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A family that a system belongs to, where no technique is as yet described."""
+
+    family: FamilyPath = key("axis/family")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """What a system splits."""
+
+    value: tuple[
+        Literal["data", "tensor", "pipeline", "spatial", "sequence", "expert"], ...
+    ] = key("the kinds of parallelism it offers")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class OptimizerLocation:
+    """Where a system's optimizer runs, which Langer calls central or decentral."""
+
+    value: Literal["central", "per-worker"] = key("one optimizer, or one per worker")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who talks to whom, which Lian calls centralized or decentralized."""
+
+    value: Literal["star", "ring", "tree", "all", "graph"] = key(
+        "star: through servers; all: whichever collective the library picks"
+    )
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class System:
+    """A system, placed on the axes by this project, each cell with its source."""
+
+    id: str = given()
+    name: Text = key("the system's name")
+    summary: Text = key("one sentence: what it is known for")
+    year: Year = key("the year in which the work first appeared")
+    papers: tuple[PaperKey, ...] = key("keys of taxonomy/papers.bib")
+    status: Literal["active", "maintenance", "archived", "research", "unknown"] = key(
+        "how it stands today; research: code of a paper, not kept up"
+    )
+    uses: tuple[Use, ...] = key("techniques it uses, each with its source")
+    venue_year: Year | None = key("the year of publication at a venue", default=None)
+    home: Link | None = key("its home page or repository", default=None)
+    licence: Text | None = key("its licence, as an SPDX name", default=None)
+    made_by: Text | None = key("who made it", default=None)
+    cells: tuple[Cell, ...] = key("families it belongs to", default=())
+    parallelism: Parallelism | None = key("what it splits", default=None)
+    optimizer_location: OptimizerLocation | None = key(
+        "where its optimizer runs", default=None
+    )
+    topology: Topology | None = key("who talks to whom", default=None)
+
+    @property
+    def yaml(self) -> Path:
+        """This system's own file, from the root."""
+        return Path(TAXONOMY, "systems", self.id + ".yaml")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of a survey, and what it is called here."""
+
+    term: Text = key("the survey's own word")
+    says: Text = key("what the survey means by it, in our words")
+    verified: bool = key("true: read in the survey itself, not about it")
+    families: tuple[FamilyPath, ...] = key("what it covers here", default=())
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How one survey names and files things."""
+
+    id: str = given()
+    name: Text = key("authors and year")
+    paper: PaperKey = key("its key in taxonomy/papers.bib")
+    read: Text = key("which text of it was read for this file")
+    terms: tuple[Term, ...] = key("its words")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A work of taxonomy/papers.bib."""
+
+    key: str
+    kind: str
+    title: str
+    authors: tuple[str, ...]
+    year: int
+    venue: str | None
+    doi: str | None
+    eprint: str | None
+    url: str | None
+
+    @property
+    def link(self) -> str:
+        """Where to read it: the publisher's page, arXiv, or its own address."""
+        if self.doi:
+            return f"https://doi.org/{self.doi}"
+        if self.eprint:
+            return f"https://arxiv.org/abs/{self.eprint}"
+        return self.url or ""
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything the taxonomy holds; dictionaries are by id, in order of id."""
+
+    root: Path
+    axes: tuple[Axis, ...]
+    techniques: dict[str, Technique]
+    systems: dict[str, System]
+    surveys: dict[str, Survey]
+    papers: dict[str, Paper]
+
+    @property
+    def families(self) -> dict[str, Family]:
+        """Every family by its path, "axis/family", in the order of the axes."""
+        return {f.path: f for axis in self.axes for f in axis.families}
+
+    def users(self, technique: str) -> list[System]:
+        """The systems that use a technique, oldest first."""
+        found = [
+            s
+            for s in self.systems.values()
+            if any(use.technique == technique for use in s.uses)
+        ]
+        return sorted(found, key=lambda s: (s.year, s.id))
