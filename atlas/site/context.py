@@ -1,0 +1,111 @@
+"""All that the pages are made of, read once: taxonomy, records, verdicts."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from atlas import knowledge, record
+from atlas.knowledge import Atlas, Claim, Technique
+from atlas.verdict import Verdict, judge
+
+BACKENDS = ("gloo", "dry", "emulated", "nccl")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The taxonomy and what was measured, as the pages ask for it."""
+
+    root: Path
+    atlas: Atlas
+    edit: str = ""  # where files are edited; empty: nowhere known
+    _records: dict[tuple[str, str], Json | None] = field(default_factory=dict)
+
+    def record(self, technique: str, backend: str) -> Json | None:
+        """The technique's record on that backend, or None."""
+        key = (technique, backend)
+        if key not in self._records:
+            self._records[key] = record.read(self.root, backend, technique)
+        return self._records[key]
+
+    def runs(self, technique: str, backend: str) -> list[Json]:
+        """The recorded runs, fewest ranks first."""
+        found = self.record(technique, backend)
+        runs: list[Json] = found["runs"] if found else []
+        return sorted(runs, key=lambda r: int(r["p"]))
+
+    def sizes(self, technique: str, backend: str) -> list[int]:
+        """The numbers of ranks it was run on."""
+        return [int(r["p"]) for r in self.runs(technique, backend)]
+
+    def shown(self, technique: str) -> Json | None:
+        """The run whose trace was kept: the one that the page replays."""
+        runs = self.runs(technique, "gloo")
+        return next((r for r in runs if r.get("shown")), None)
+
+    def card_run(self, technique: str) -> Json | None:
+        """The run whose numbers head the page."""
+        runs = self.runs(technique, "gloo") or self.runs(technique, "dry")
+        return self.shown(technique) or (runs[-1] if runs else None)
+
+    def verdicts(self, technique: Technique, run: Json) -> list[Verdict]:
+        """Predicted against measured, claim by claim."""
+        return judge(technique, run)
+
+    def stale(self, technique: str, backend: str) -> bool:
+        """Was the record made from another source than today's?"""
+        found = self.record(technique, backend)
+        return found is not None and record.stale(self.root, found)
+
+    def warnings(self) -> list[str]:
+        """Stale gloo records: `docs` fails on them, `serve` warns."""
+        out = []
+        for t in self.atlas.techniques.values():
+            if self.stale(t.id, "gloo"):
+                file = f"measurements/gloo/{t.id}.json"
+                out.append(
+                    f"{file}: recorded from an older source than {t.exemplar}: "
+                    f"run `atlas record {t.id}`"
+                )
+        return out
+
+    def written(self, technique: Technique) -> bool:
+        """Does its exemplar exist?"""
+        return (self.root / technique.exemplar).is_file()
+
+    def source(self, technique: Technique) -> str:
+        """The exemplar's text; it is read, never imported."""
+        return (self.root / technique.exemplar).read_text(encoding="utf-8")
+
+    @cached_property
+    def production(self) -> dict[str, Json]:
+        """What the same work cost in a production library, where it was run."""
+        path = self.root / "measurements" / "studies" / "production.json"
+        if not path.is_file():
+            return {}
+        runs: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return runs
+
+    def of_family(self, axis: str, family: str) -> list[Technique]:
+        """Techniques at home in a family, oldest first."""
+        found = [
+            t
+            for t in self.atlas.techniques.values()
+            if (t.axis, t.family) == (axis, family)
+        ]
+        return sorted(found, key=lambda t: (t.since, t.id))
+
+
+def formula_of(claim: Claim) -> Any:
+    """The claim's formula as a function, or None."""
+    from atlas.oracle import FORMULAS
+
+    return FORMULAS[claim.formula] if claim.formula else None
+
+
+def read(root: Path) -> Context:
+    """Read everything below the root."""
+    return Context(root, knowledge.load(root), os.environ.get("ATLAS_EDIT_URI", ""))
