@@ -375,4 +375,8 @@ def all_reduce_seconds(p: int, n: float, alpha: float, beta: float) -> float:
 
     Source: Thakur et al. 2005, section 4; Kahira et al. 2021, table III.
     """
-    return 2 * all_gather_seconds(p, n, alpha, beta)
+    _ranks(p)
+    _count("n", n)
+    _count("alpha", alpha)
+    _count("beta", beta)
+    return 2 * (p - 1) * alpha + 2 * (p - 1) / p * n * beta
