@@ -1,0 +1,216 @@
+"""The process behind `launch`: imports torch once, then forks ranks in milliseconds.
+
+    launcher  --- control socket --->  server  --- fork --->  rank 0 ... p-1
+        ^------------------- one result socket a rank --------------'
+
+The server is single-threaded and computes nothing, so that a fork of it is
+clean. It ends its ranks and itself as soon as the control socket closes,
+which the kernel does however the launcher dies; the ranks ask the kernel to
+be killed when the server dies. On a machine with CUDA devices nothing is
+forked: the same server, without torch, starts each rank as a fresh process.
+"""
+
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from atlas.process import die_with_parent, stacks_on_signal
+
+PRELOAD = (
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+    "torch.distributed.optim",
+    "sklearn.datasets",
+    "cloudpickle",
+    "exemplars.runtime",
+    "exemplars.workload",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one rank is told by the launcher."""
+
+    rank: int
+    size: int
+    local_rank: int
+    work: bytes  # cloudpickle of (function, arguments)
+    folder: str  # rendezvous, output and stacks
+    timeout: float  # of the process group
+    dry: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
+    """One message, with open files beside it."""
+    data = pickle.dumps(message)
+    if fds:
+        socket.send_fds(sock, [struct.pack("!Q", len(data))], fds)
+    else:
+        sock.sendall(struct.pack("!Q", len(data)))
+    sock.sendall(data)
+
+
+def receive(sock: socket.socket, most_fds: int = 0) -> tuple[Any, list[int]]:
+    """The next message and the files that came with it; EOFError at the end."""
+    fds: list[int] = []
+    if most_fds:
+        head, fds, _, _ = socket.recv_fds(sock, 8, most_fds)
+    else:
+        head = sock.recv(8, socket.MSG_WAITALL)
+    if len(head) < 8:
+        raise EOFError
+    (size,) = struct.unpack("!Q", head)
+    data = bytearray()
+    while len(data) < size:
+        part = sock.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError
+        data += part
+    return pickle.loads(data), fds  # noqa: S301 - from our own launcher or rank
+
+
+def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
+    """Start ranks on request until the launcher is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher answers Ctrl-C
+    if warm:
+        _preload(emulate)
+    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    alive: dict[int, int] = {}  # pid -> place in the launch
+    send(control, "ready")
+    while True:
+        ready, _, _ = select.select([control, wake], [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _reap(control, alive)
+        if control in ready:
+            try:
+                order, fds = receive(control, most_fds=64)
+            except (EOFError, OSError):
+                break
+            if order == "start":
+                started = [_start(i, fds, control, warm) for i in range(len(fds))]
+                alive.update({pid: i for i, pid in enumerate(started)})
+                for fd in fds:
+                    os.close(fd)
+                send(control, ("started", started))
+            else:
+                _kill(alive)
+    _kill(alive)
+    os._exit(0)
+
+
+def _preload(emulate: bool) -> None:
+    if emulate:
+        from atlas import emulate as emulation
+
+        emulation.activate()
+    for name in PRELOAD:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what all ranks share is never copied by their collectors
+
+
+def _reap(control: socket.socket, alive: dict[int, int]) -> None:
+    for pid in list(alive):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            send(control, ("exit", alive.pop(pid), code))
+
+
+def _kill(alive: dict[int, int]) -> None:
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _start(i: int, fds: list[int], control: socket.socket, warm: bool) -> int:
+    server = os.getpid()
+    if not warm:
+        command = [sys.executable, "-m", "atlas.ranks", "rank", str(fds[i]), str(server)]
+        return subprocess.Popen(command, pass_fds=[fds[i]]).pid  # noqa: S603
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        die_with_parent(server)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        control.close()
+        for other in fds[:i] + fds[i + 1 :]:
+            os.close(other)
+        _rank(socket.socket(fileno=fds[i]))
+    finally:
+        os._exit(70)  # a rank never returns into the server
+
+
+def _rank(result: socket.socket) -> None:
+    """One rank's whole life: hear the job, do it, answer, leave."""
+    job, _ = receive(result)
+    assert isinstance(job, Job)
+    os.environ.update(job.env)
+    out = os.open(f"{job.folder}/out.{job.rank}", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    with open(f"{job.folder}/stacks.{job.rank}", "w") as stacks:
+        stacks_on_signal(stacks)
+        code, answer = _work(job)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        send(result, answer)
+        os._exit(code)  # quicker than the interpreter's own way out, and enough
+
+
+def _work(job: Job) -> tuple[int, tuple[str, Any]]:
+    import cloudpickle
+
+    from exemplars import runtime
+
+    try:
+        function, arguments = cloudpickle.loads(job.work)
+        with runtime.join(
+            rank=job.rank,
+            size=job.size,
+            local_rank=job.local_rank,
+            rendezvous=f"file://{job.folder}/rendezvous",
+            timeout=job.timeout,
+            dry=job.dry,
+        ) as w:
+            value = cloudpickle.dumps(function(w, *arguments))
+    except BaseException as error:
+        trace = traceback.format_exc()
+        return 1, ("error", (type(error).__name__, str(error), trace))
+    return 0, ("value", value)
+
+
+def main(arguments: list[str]) -> None:
+    """`server FD warm|cold real|emulated`, or `rank FD SERVER-PID`."""
+    if arguments[0] == "server":
+        control = socket.socket(fileno=int(arguments[1]))
+        serve(control, warm=arguments[2] == "warm", emulate=arguments[3] == "emulated")
+    else:
+        die_with_parent(int(arguments[2]))
+        _rank(socket.socket(fileno=int(arguments[1])))
+
+
+if __name__ == "__main__":
+    # Pickled messages name atlas.ranks.Job: be that module, not a second copy.
+    from atlas import ranks
+
+    ranks.main(sys.argv[1:])

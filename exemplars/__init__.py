@@ -1,0 +1,1 @@
+"""One technique a file, each a program that proves its own claims."""

@@ -1,0 +1,1 @@
+"""Fewer entries are sent."""

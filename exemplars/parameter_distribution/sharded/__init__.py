@@ -1,0 +1,1 @@
+"""Replicas own slices of the state."""

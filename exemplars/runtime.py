@@ -1,0 +1,274 @@
+"""Join the group, check, report: what every exemplar shares, and no more.
+
+    if __name__ == "__main__":
+        with world() as w:
+            main(w)
+
+`world` joins the group that torchrun made; the device comes from
+torch.accelerator and the backend from the device, so the same file runs on
+gloo and on NCCL. `w.check` compares with a reference, and remembers; nothing
+is raised until `world` ends, so no rank leaves its peers in a collective.
+
+In a dry run one process pretends to be rank r of any number: what is sent is
+counted and what arrives means nothing, so references are not even computed.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from atlas.clock import Clock, constant, jitter, one_pauses, one_slow
+from atlas.ledger import Category, Ledger
+from atlas.meter import Meter, span
+from atlas.process import die_with_parent, stacks_on_signal
+from atlas.schedule import Action, in_flight
+
+__all__ = [
+    "Action", "Clock", "Refused", "World", "constant", "in_flight", "jitter",
+    "join", "meter", "one_pauses", "one_slow", "report", "span", "world",
+]  # fmt: skip
+
+Tensors = Tensor | Sequence[Tensor]
+
+
+class Refused(ValueError):
+    """What the reader asked for cannot work; the message says what would."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A value held against its reference: how far off, and how far it may be."""
+
+    ok: bool
+    error: float
+    limit: float
+
+
+@dataclass
+class World:
+    """This rank, its group, and what it has found out so far."""
+
+    rank: int
+    size: int
+    device: torch.device
+    dry: bool = False
+    given: dict[str, int | float] = field(default_factory=dict)
+    measured: dict[str, int | float] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+    meters: list[Meter] = field(default_factory=list)
+    ledger: Ledger | None = None
+
+    def require(self, holds: bool, otherwise: str) -> None:
+        """Refuse, in one line, what cannot work."""
+        if not holds:
+            raise Refused(otherwise)
+
+    def randn(
+        self, *shape: int, of_rank: int | None = None, dtype: torch.dtype = torch.double
+    ) -> Tensor:
+        """Random numbers of a rank's own, the same on every run and backend."""
+        rank = self.rank if of_rank is None else of_rank
+        seed = hashlib.sha256(f"{rank} {shape}".encode()).digest()[:8]
+        source = torch.Generator().manual_seed(int.from_bytes(seed, "big") >> 1)
+        return torch.randn(shape, generator=source, dtype=dtype).to(self.device)
+
+    def memory(self, **categories: Category) -> Ledger:
+        """A ledger of every live byte by category, to be opened by `with`."""
+        self.ledger = Ledger(categories)
+        return self.ledger
+
+    def check(
+        self, claim: str, value: Tensors, reference: Callable[[], Tensors], slack: float
+    ) -> None:
+        """Hold a value against its reference; slack 0 means bit for bit.
+
+        Otherwise it may be off by `slack` roundings for each rank: slack * p *
+        eps of the dtype, relative to the largest number of the reference.
+        """
+        if self.dry:
+            return
+        ours, theirs = _list(value), _list(reference())
+        error = max(_error(a, b) for a, b in zip(ours, theirs, strict=True))
+        limit = slack * self.size * torch.finfo(ours[0].dtype).eps
+        self._note(claim, Check(error <= limit, error, limit))
+
+    def check_same(self, claim: str, value: Tensors) -> None:
+        """All ranks hold the same bits."""
+        if self.dry:
+            return
+        digest = hashlib.sha256()
+        for t in _list(value):
+            digest.update(t.detach().cpu().contiguous().numpy().tobytes())
+        words = torch.frombuffer(bytearray(digest.digest()), dtype=torch.long)
+        most, least = words.to(self.device), words.to(self.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        same = torch.equal(most, least)
+        self._note(claim, Check(same, 0.0 if same else float("inf"), 0.0))
+
+    def _note(self, claim: str, check: Check) -> None:
+        old = self.checks.get(claim)
+        if old is None or old.ok:
+            self.checks[claim] = check
+
+    def outcome(self) -> dict[str, Any]:
+        """All of it as plain data, for a record."""
+        calls: dict[str, dict[str, float]] = {}
+        for m in self.meters:
+            for op, count in m.calls.items():
+                total = calls.setdefault(op, {"count": 0, "payload": 0, "wire": 0})
+                for key, value in asdict(count).items():
+                    total[key] += value
+        written = [m.written for m in self.meters]
+        return {
+            "rank": self.rank,
+            "given": self.given,
+            "measured": self.measured,
+            "checks": {k: asdict(v) for k, v in self.checks.items()},
+            "calls": calls,
+            "written": None if None in written else sum(w for w in written if w),
+            "memory": None if self.ledger is None else _memory(self.ledger),
+            "events": [e.as_dict() for e in _joined(self.meters)],
+            "seconds": sum(m.seconds for m in self.meters),
+        }
+
+
+def _memory(ledger: Ledger) -> dict[str, Any]:
+    return {"peak": ledger.peak, "series": ledger.series}
+
+
+def _joined(meters: list[Meter]) -> Iterator[Any]:
+    """The events of all meters, one after the other."""
+    from dataclasses import replace
+
+    count, time = 0, 0.0
+    for m in meters:
+        for e in m.events:
+            later = e.until + time if e.until else 0.0
+            of = e.of + count if e.of >= 0 else -1
+            yield replace(e, at=e.at + time, until=later, of=of)
+        count, time = count + len(m.events), time + m.seconds
+
+
+def _list(tensors: Tensors) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _error(a: Tensor, b: Tensor) -> float:
+    """Largest difference, relative to the largest number of the reference."""
+    if a.shape != b.shape:
+        return float("inf")
+    if torch.equal(a, b):
+        return 0.0
+    worst = ((a - b).abs().max() / b.abs().max().clamp_min(1e-300)).item()
+    return worst if worst > 0 else float("inf")  # nan, or a sign of zero
+
+
+_current: list[World] = []
+
+
+def meter() -> Meter:
+    """Count what is moved inside `with`; the run's trace is what was metered."""
+    m = Meter()
+    if _current:
+        _current[-1].meters.append(m)
+    return m
+
+
+def report(w: World, *, given: dict[str, int | float], **measured: int | float) -> None:
+    """What the formulas need, and what this rank measured for each claim."""
+    w.given, w.measured = given, measured
+
+
+@contextlib.contextmanager
+def join(
+    *,
+    rank: int,
+    size: int,
+    local_rank: int,
+    rendezvous: str,
+    timeout: float,
+    dry: bool = False,
+) -> Iterator[World]:
+    """Be one rank of a group, and leave it in order."""
+    device = _device(local_rank, dry)
+    backend = "fake" if dry else dist.get_default_backend_for_device(device)
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        backend,
+        init_method=None if dry else rendezvous,
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=timeout),
+    )
+    _current.append(World(rank, size, device, dry))
+    try:
+        yield _current[-1]
+        #: Only in good order: after an error, destroying the group would wait
+        #: for peers that are stuck in a collective.
+        if not dry:
+            dist.barrier()
+        dist.destroy_process_group()
+    finally:
+        _current.pop()
+
+
+def _device(local_rank: int, dry: bool) -> torch.device:
+    found = None if dry else torch.accelerator.current_accelerator(True)
+    if found is None:
+        return torch.device("cpu")
+    count = torch.accelerator.device_count()
+    if local_rank >= count:
+        raise Refused(
+            f"rank {local_rank} of this machine has no device: it has {count}; "
+            f"start at most {count} ranks here, or hide them for gloo "
+            "(CUDA_VISIBLE_DEVICES=)"
+        )
+    torch.accelerator.set_device_index(local_rank)
+    return torch.device(found.type, local_rank)
+
+
+@contextlib.contextmanager
+def world(timeout: float = 60.0) -> Iterator[World]:
+    """The group that torchrun made; ends the process if a check failed."""
+    if "RANK" not in os.environ:
+        spec = sys.modules["__main__"].__spec__
+        module = spec.name if spec else sys.argv[0]
+        sys.exit(f"start it with: torchrun --standalone --nproc-per-node 4 -m {module}")
+    die_with_parent(os.getppid())
+    stacks_on_signal(sys.stderr)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    try:
+        with join(
+            rank=rank, size=size, local_rank=local, rendezvous="env://", timeout=timeout
+        ) as w:
+            yield w
+    except Refused as refusal:
+        if rank == 0:
+            print(refusal, file=sys.stderr)
+        sys.exit(2)
+    _say(w)
+
+
+def _say(w: World) -> None:
+    """Rank 0 tells what was measured; a rank whose check failed says so itself."""
+    for claim, c in w.checks.items():
+        verdict = "holds" if c.ok else "FAILS"
+        if w.rank == 0 or not c.ok:
+            off = f"off by {c.error:.2g}, may be {c.limit:.2g}"
+            print(f"rank {w.rank} of {w.size}: {claim} {verdict} ({off})")
+    if w.rank == 0:
+        for name, value in w.measured.items():
+            print(f"rank 0 of {w.size}: {name} = {value}")
+    if not all(c.ok for c in w.checks.values()):
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""When do the workers agree?"""

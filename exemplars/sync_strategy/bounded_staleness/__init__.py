@@ -1,0 +1,1 @@
+"""Nobody is more than s clocks ahead."""

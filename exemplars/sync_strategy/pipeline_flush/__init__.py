@@ -1,0 +1,1 @@
+"""Micro-batches overlap; one version; bubbles."""

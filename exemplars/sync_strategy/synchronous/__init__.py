@@ -1,0 +1,1 @@
+"""An update uses one version."""
