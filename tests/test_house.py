@@ -1,0 +1,260 @@
+"""The rules of the house, kept by tests: sizes, unsafe calls, pins, foreign paths."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SELF = Path(__file__).relative_to(ROOT)
+#: Folders that hold nothing we wrote.
+FOREIGN = {".git", ".nox", "site", "vendor", "__pycache__", "dist"}
+MAY_UNPICKLE = re.compile(r"atlas/(launch|ranks)\w*\.py")
+
+
+def ours(*suffixes: str) -> list[Path]:
+    """Our files with these suffixes, relative to the root."""
+    found = []
+    for folder, inside, files in os.walk(ROOT):
+        inside[:] = sorted(
+            d for d in inside if d not in FOREIGN and not d.endswith("_cache")
+        )
+        paths = (Path(folder, name).relative_to(ROOT) for name in sorted(files))
+        found += [p for p in paths if p.suffix in suffixes]
+    return found
+
+
+def exemplars() -> list[Path]:
+    """The programs that readers read: exemplars/<axis>/<family>/<technique>.py."""
+    paths = (ROOT / "exemplars").glob("*/*/*.py")
+    return sorted(p.relative_to(ROOT) for p in paths if p.name != "__init__.py")
+
+
+def read(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def calls(text: str) -> Iterator[tuple[int, str, ast.Call]]:
+    """Every call in a source: its line, the dotted name called, the call."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            yield node.lineno, ast.unparse(node.func), node
+
+
+def unsafe(path: Path, text: str) -> list[str]:
+    """The calls in a source that the house forbids, as file:line: reason."""
+    found = []
+    for line, name, call in calls(text):
+        given = {k.arg: ast.unparse(k.value) for k in call.keywords}
+        module, _, function = name.rpartition(".")
+        reason = ""
+        if module == "yaml" and function in {"load", "load_all", "unsafe_load"}:
+            reason = "yaml.safe_load reads data only"
+        elif module.endswith("pickle") and function in {"load", "loads", "Unpickler"}:
+            if not MAY_UNPICKLE.fullmatch(path.as_posix()):
+                reason = "only the launcher and its ranks unpickle"
+        elif given.get("shell", "False") != "False" or name == "os.system":
+            reason = "give subprocess a list, not a shell"
+        elif name == "torch.load" and given.get("weights_only") != "True":
+            reason = "torch.load needs weights_only=True"
+        if reason:
+            found.append(f"{path}:{line}: {name}: {reason}")
+    return found
+
+
+# --- sizes
+
+
+def test_there_are_exemplars_to_judge() -> None:
+    assert exemplars()
+
+
+@pytest.mark.parametrize("path", exemplars(), ids=str)
+def test_an_exemplar_is_at_most_150_lines_of_79_columns(path: Path) -> None:
+    lines = read(path).splitlines()
+    assert len(lines) <= 150, f"{path}: {len(lines)} lines"
+    wide = [
+        f"{path}:{number}: {len(line)} columns"
+        for number, line in enumerate(lines, 1)
+        if len(line) > 79 and not line.startswith("    torchrun --standalone ")
+    ]
+    assert not wide, "\n".join(wide)
+
+
+@pytest.mark.parametrize("path", exemplars(), ids=str)
+def test_a_function_of_an_exemplar_is_at_most_40_lines(path: Path) -> None:
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.FunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= 40, f"{path}:{node.lineno}: {node.name}: {lines} lines"
+
+
+@pytest.mark.parametrize("path", exemplars(), ids=str)
+def test_an_exemplar_says_how_to_start_it(path: Path) -> None:
+    module = ".".join(path.with_suffix("").parts)
+    command = f"    torchrun --standalone --nproc-per-node 4 -m {module}"
+    assert command in read(path).splitlines()
+
+
+def test_the_readme_is_under_100_lines() -> None:
+    assert len(read("README.md").splitlines()) < 100
+
+
+@pytest.mark.parametrize("path", ours(".py"), ids=str)
+def test_a_file_starts_by_saying_what_it_is(path: Path) -> None:
+    if path.parts[0] == "notebooks" or not read(path):
+        return  # a notebook starts with its title, as Markdown
+    said = ast.get_docstring(ast.parse(read(path)))
+    assert said, f"{path}: no docstring"
+    assert said.splitlines()[0].endswith("."), f"{path}: first line is no sentence"
+
+
+# --- safety
+
+
+def test_no_source_makes_an_unsafe_call() -> None:
+    found = [line for path in ours(".py") for line in unsafe(path, read(path))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yaml.load(f)",
+        "pickle.loads(b)",
+        "cloudpickle.load(f)",
+        "subprocess.run('ls', shell=True)",
+        "os.system('ls')",
+        "torch.load(f)",
+        "torch.load(f, weights_only=False)",
+    ],
+)
+def test_an_unsafe_call_is_seen(text: str) -> None:
+    assert unsafe(Path("atlas/x.py"), text)
+
+
+def test_the_launcher_may_unpickle() -> None:
+    assert not unsafe(Path("atlas/ranks.py"), "pickle.loads(b)")
+
+
+def test_every_action_is_pinned_by_its_commit() -> None:
+    used = []
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        text = path.read_text()
+        used += re.findall(r"uses:\s*(\S+.*)", text)
+        assert re.search(r"^permissions: \{\}$", text, re.M), path.name
+        assert "pull_request_target" not in text, path.name
+        jobs = len(re.findall(r"^    runs-on:", text, re.M))
+        assert len(re.findall(r"^    timeout-minutes:", text, re.M)) == jobs
+    assert used
+    for use in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
+
+
+# --- what must not be in the repository
+
+TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".bib", ".json")
+TEXT += (".js", ".css", ".html", ".svg", ".cpp", ".h")
+MACHINE_PATH = re.compile(r"(?<![\w.~/}-])/(?:tmp|work|root|opt)/\w")
+CDN = re.compile(
+    r"cdn\.|jsdelivr|unpkg\.com|cdnjs|fonts\.(?:googleapis|gstatic)|googletagmanager"
+)
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATH, CDN], ids=["paths", "cdn"])
+def test_no_file_names_a_path_of_a_machine_or_a_cdn(pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{path}:{number}: {match.group()}"
+        for path in ours(*TEXT)
+        if path != SELF
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if (match := pattern.search(line))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_path_and_a_cdn_are_seen() -> None:
+    assert MACHINE_PATH.search('open("/tmp/x")')
+    assert not MACHINE_PATH.search("see docs/work/x and https://example.org/opt/x")
+    assert CDN.search("https://cdn.jsdelivr.net/npm/x")
+
+
+# --- dependencies
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = read("pyproject.toml")
+    project = tomllib.loads(text)["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    for requirement in (r for group in groups for r in group):
+        reason = rf'^  "{re.escape(requirement)}",  # \w.+$'
+        assert re.search(reason, text, re.M), f"{requirement}: no reason beside it"
+
+
+def pins() -> dict[str, str]:
+    lines = read("constraints.txt").splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_every_dependency_is_pinned_to_one_plain_version() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[\[<>=]", r)[0] for group in groups for r in group}
+    assert names - {"ddl-atlas"} <= pins().keys()
+    assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)*", v) for v in pins().values())
+    assert pins()["torch"] == "2.13.0"
+
+
+def test_the_hooks_use_the_pinned_tools() -> None:
+    hooks = read(".pre-commit-config.yaml")
+    tools = re.findall(r"additional_dependencies: \[(\S+)==(\S+)\]", hooks)
+    assert tools
+    for name, version in tools:
+        assert pins()[name] == version, f"{name}: the hook has {version}"
+
+
+WITHOUT_TORCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("torch was imported")
+sys.meta_path.insert(0, Refuse())
+import {module}
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["atlas", "atlas.knowledge", "atlas.oracle", "atlas.verdict", "atlas.site"],
+)
+def test_what_the_site_needs_imports_without_torch(module: str) -> None:
+    code = WITHOUT_TORCH.format(module=module)
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_refusal_of_torch_works() -> None:
+    code = WITHOUT_TORCH.format(module="torch")
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "torch was imported" in ran.stderr
