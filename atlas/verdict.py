@@ -1,0 +1,137 @@
+"""Holds what a run measured against what was claimed: predicted, measured, verdict.
+
+A claim is bound by its id to a value that the exemplar reported, to a check it
+made, or to a figure derived from all ranks' traces. The arguments of its
+formula come by name from p, r and what the exemplar says was given.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atlas.knowledge import Claim, Technique
+from atlas.oracle import FORMULAS
+
+Run = Mapping[str, Any]
+
+
+class ClaimError(Exception):
+    """Claims and measurements do not fit together: one has no partner."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim on one rank (None: on the whole run). ok None: not judged here."""
+
+    claim: str
+    says: str
+    kind: str
+    rank: int | None
+    predicted: float | None
+    measured: Any
+    ok: bool | None
+    note: str = ""
+
+
+def judge(technique: Technique, run: Run) -> list[Verdict]:
+    """Every claim of the technique against this run."""
+    complain_of_strays(technique, run)
+    verdicts = []
+    for claim in technique.claims:
+        if claim.per == "run":
+            verdicts.append(_of_run(claim, run))
+        else:
+            verdicts += [_of_rank(claim, run, rank) for rank in run["ranks"]]
+    return verdicts
+
+
+def failed(verdicts: Iterable[Verdict]) -> list[str]:
+    """The claims that do not hold, each once, in order."""
+    return list(dict.fromkeys(v.claim for v in verdicts if v.ok is False))
+
+
+def predict(claim: Claim, p: int, given: Mapping[str, float], r: int = 0) -> float:
+    """What the claim's formula says."""
+    values: dict[str, float] = {**given, "p": p, "r": r}
+    return FORMULAS[claim.formula or ""](
+        **{name: values[name] for name in arguments(claim)}
+    )
+
+
+def arguments(claim: Claim) -> tuple[str, ...]:
+    """The names that the claim's formula asks for."""
+    if claim.formula is None:
+        return ()
+    return tuple(inspect.signature(FORMULAS[claim.formula]).parameters)
+
+
+def complain_of_strays(technique: Technique, run: Run) -> None:
+    """A missing or surplus name is an error, on either side."""
+    wanted = {n for c in technique.claims for n in arguments(c)} - {"p", "r"}
+    given = set(run["given"])
+    reported = {n for rank in run["ranks"] for n in (*rank["measured"], *rank["checks"])}
+    claimed = {c.id for c in technique.claims}
+    strays = {
+        "given but no formula takes it": given - wanted,
+        "taken by a formula but not given": wanted - given,
+        "measured but not claimed": reported - claimed,
+    }
+    for what, names in strays.items():
+        if names:
+            raise ClaimError(f"{technique.id}: {what}: {', '.join(sorted(names))}")
+
+
+def _of_rank(claim: Claim, run: Run, rank: Mapping[str, Any]) -> Verdict:
+    r = rank["rank"]
+    if claim.kind in ("equal", "close"):
+        return _check(claim, r, [rank["checks"].get(claim.id)], run)
+    measured = rank["measured"].get(claim.id)
+    if measured is None and claim.id in run["derived"]:
+        measured = run["derived"][claim.id][r]
+    return _number(claim, run, r, measured)
+
+
+def _of_run(claim: Claim, run: Run) -> Verdict:
+    if claim.kind in ("equal", "close"):
+        return _check(claim, None, [k["checks"].get(claim.id) for k in run["ranks"]], run)
+    return _number(claim, run, None, run["derived"].get(claim.id))
+
+
+def _check(claim: Claim, r: int | None, checks: list[Any], run: Run) -> Verdict:
+    head = (claim.id, claim.says, claim.kind, r, None)
+    if run.get("mode") == "dry":
+        return Verdict(*head, None, None, "a dry run has no values")
+    if None in checks:
+        return Verdict(*head, None, False, "claimed but not checked")
+    worst = max(checks, key=lambda c: (not c["ok"], c["error"]))
+    if claim.kind == "equal" and worst["limit"] != 0:
+        return Verdict(*head, worst["error"], False, "claimed equal, checked with slack")
+    limit = "" if claim.kind == "equal" else f"at most {worst['limit']:.2g}"
+    return Verdict(*head, worst["error"], worst["ok"], limit)
+
+
+def _number(claim: Claim, run: Run, r: int | None, measured: Any) -> Verdict:
+    head = (claim.id, claim.says, claim.kind, r)
+    predicted = None
+    if claim.formula is not None:
+        predicted = predict(claim, run["p"], run["given"], r or 0)
+    if measured is None:
+        if run.get("mode") == "dry":
+            return Verdict(*head, predicted, None, None, "needs every rank's trace")
+        note = run["derived"].get("error", "claimed but not measured")
+        return Verdict(*head, predicted, None, False, note)
+    match claim.kind:
+        case "exact":
+            return Verdict(*head, predicted, measured, measured == predicted)
+        case "bound":
+            assert predicted is not None
+            return Verdict(*head, predicted, measured, measured <= predicted)
+        case "statistical":
+            assert claim.band is not None
+            low, high = claim.band
+            note = f"between {low:g} and {high:g}"
+            if run.get("mode") == "dry":
+                return Verdict(*head, predicted, None, None, "a dry run has no values")
+            return Verdict(*head, predicted, measured, low <= measured <= high, note)
+    raise ClaimError(f"{claim.id}: a claim of kind {claim.kind!r} needs a check")
