@@ -92,7 +92,11 @@ def _read(fn: Callable[..., Any]) -> _Source:
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     except (OSError, TypeError, SyntaxError):
         raise EmitError(f"{fn!r}: has no source to read") from None
-    if not isinstance(fn, FunctionType) or not isinstance(tree, ast.FunctionDef):
+    if (
+        not isinstance(fn, FunctionType)
+        or not isinstance(tree, ast.FunctionDef)
+        or tree.name != fn.__name__  # a lambda's lines hold what surrounds it
+    ):
         raise EmitError(f"{fn!r}: expected a function written with def")
     ast.increment_lineno(tree, first - 1)
     file = (inspect.getsourcefile(fn) or "?").rpartition("/")[2]
@@ -559,7 +563,7 @@ function $number(name, x) {
 }
 function $whole(name, x) {
   if (!Number.isSafeInteger(x))
-    throw new RangeError(name + " = " + x + ": not a whole number up to 2**53");
+    throw new RangeError(name + " = " + x + ": not a whole number below 2**53");
 }
 function $mod(a, b) {
   const rest = a % b;

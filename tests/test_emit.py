@@ -1,0 +1,458 @@
+"""The LaTeX and the JavaScript of a formula say what its Python says."""
+
+import inspect
+import json
+import math
+from collections.abc import Callable
+from itertools import islice, product
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import quickjs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atlas.oracle import FORMULAS
+from atlas.oracle import formulas as f
+from atlas.oracle.emit import (
+    EXACT,
+    EmitError,
+    arguments,
+    formula_latex,
+    javascript,
+    latex,
+)
+
+ROOT = Path(__file__).parents[1]
+
+
+class Script:
+    """A generated script in an engine of its own."""
+
+    def __init__(self, *fns: Callable[..., Any]) -> None:
+        self.engine = quickjs.Context()
+        self.engine.eval(javascript(fns))
+
+    def all(self, name: str, rows: list[tuple[float, ...]]) -> list[Any]:
+        """A value for each row of arguments, or the message of what was thrown."""
+        tries = (
+            "JSON.stringify(rows.map(row => {"
+            f"try {{ return atlasFormulas.{name}(...row); }}"
+            "catch (error) { return error.name + ': ' + error.message; } }))"
+        )
+        return list(json.loads(self.engine.eval(f"rows = {json.dumps(rows)}; {tries}")))
+
+    def __call__(self, name: str, *row: float) -> Any:
+        return self.all(name, [row])[0]
+
+
+@pytest.fixture(scope="module")
+def script() -> Script:
+    return Script(*FORMULAS.values())
+
+
+def same(python: float, other: float) -> bool:
+    """Integers exactly; fractions to the last digits."""
+    if isinstance(python, int):
+        return type(other) is int and other == python
+    return math.isclose(python, other, rel_tol=1e-12)
+
+
+# JavaScript: parity
+
+SMALL = {
+    "p": [1, 2, 3, 4, 8, 1024],
+    "r": [0, 1, 2, 7],
+    "i": [-9, -1, 0, 1, 5, 1024],
+    "n": [0, 1, 7, 100_003],
+    "b": [1, 2, 8],
+    "k": [1, 2, 3, 7],
+    "alpha": [0.0, 1e-5],
+    "beta": [0.0, 1 / 3e9],
+    "f": [1, 0.37],
+    "tokens": [0, 1, 384],
+    "heads": [1, 12],
+    "m": [1, 2, 5, 64],
+    "c": [1, 3, 1000],
+    "h": [1, 768],
+}
+
+
+def grid(name: str) -> list[tuple[float, ...]]:
+    """Legal values of every argument, crossed."""
+    names = arguments(FORMULAS[name])
+    columns = [SMALL.get(key, [0, 1, 3, 16]) for key in names]
+    rows = [dict(zip(names, row, strict=True)) for row in product(*columns)]
+    legal = [row for row in rows if row.get("r", 0) < row.get("p", math.inf)]
+    return [tuple(row.values()) for row in legal]
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_javascript_equals_python_on_a_grid(script: Script, name: str) -> None:
+    rows = grid(name)
+    assert rows
+    found = script.all(name, rows)
+    for row, other in zip(rows, found, strict=True):
+        assert same(FORMULAS[name](*row), other), (row, other)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_javascript_equals_python_anywhere(
+    script: Script, name: str, data: st.DataObject
+) -> None:
+    signature = inspect.signature(FORMULAS[name]).parameters
+    whole = sum(parameter.annotation is int for parameter in signature.values())
+    most = int((EXACT // 64) ** (1 / max(1, whole)))  # their product stays exact
+    row: dict[str, float] = {}
+    for key, parameter in signature.items():
+        if parameter.annotation is float:
+            row[key] = data.draw(st.floats(0, 1e12), key)
+        elif key == "r":
+            row[key] = data.draw(st.integers(0, int(row["p"]) - 1), key)
+        else:
+            row[key] = data.draw(st.integers(-most if key == "i" else 1, most), key)
+    assert same(FORMULAS[name](**row), script(name, *row.values()))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMULAS if name != "ssp_sees"])
+def test_javascript_refuses_in_the_words_of_python(script: Script, name: str) -> None:
+    names = arguments(FORMULAS[name])
+    for wrong, bad in product(names, (-1, -7)):
+        if (name, wrong) == ("chunk", "i"):
+            continue
+        row = {key: 0 if key == "r" else 1 for key in names} | {wrong: bad}
+        with pytest.raises(ValueError, match=r"must|group|ranks") as caught:
+            FORMULAS[name](**row)
+        assert script(name, *row.values()) == f"RangeError: {caught.value}"
+
+
+@pytest.mark.parametrize("bad", ["", "undefined", "NaN", "'4'", "2.5", "2**53", "null"])
+def test_javascript_refuses_what_python_types_rule_out(
+    script: Script, bad: str
+) -> None:
+    with pytest.raises(quickjs.JSException, match=r"p = .*: not a whole number"):
+        script.engine.eval(f"atlasFormulas.zero_3_shard({bad})")
+    with pytest.raises(quickjs.JSException, match=r"n = .*: not a number"):
+        script.engine.eval("atlasFormulas.p2p_seconds(Infinity, 1, 1)")
+
+
+def test_the_script_is_classic_and_defines_one_name() -> None:
+    engine = quickjs.Context()
+    before = engine.eval("Object.getOwnPropertyNames(globalThis).join()")
+    engine.eval(javascript(FORMULAS.values()))
+    after = engine.eval("Object.getOwnPropertyNames(globalThis).join()")
+    assert set(after.split(",")) - set(before.split(",")) == {"atlasFormulas"}
+    names = engine.eval("Object.keys(atlasFormulas).join()")
+    assert names.split(",") == list(FORMULAS)
+
+
+def test_a_script_of_one_formula_brings_what_it_calls() -> None:
+    alone = Script(f.ring_all_reduce_bytes)
+    assert alone("ring_all_reduce_bytes", 4, 1, 100_003, 8) == 1_200_040
+    assert alone.engine.eval("Object.keys(atlasFormulas).join()") == (
+        "ring_all_reduce_bytes"
+    )
+
+
+def test_zero_has_no_sign_in_the_script(script: Script) -> None:
+    assert script.engine.eval("1 / atlasFormulas.zero_3_shard(4, 0)") == math.inf
+
+
+# The subset, by formulas written here
+
+
+def every_operator(a: int, b: int) -> float:
+    low = min(a, b) - 1
+    return low + a * b - a // b + a % b - a / b + (a % 5) ** 3 + ceil(a / b) - floor(-b)
+
+
+def every_condition(a: int, b: int) -> int:
+    return (
+        1
+        if 0 <= a < b
+        else 2
+        if not (a == -3 or b > 50) and (b != 4 or a >= 7)
+        else max(a, b, 3)
+        if a > b
+        else -a
+    )
+
+
+def calls_cases(a: int, b: int) -> int:
+    return 2 * every_condition(a, b)
+
+
+def divided(a: int, b: int) -> int:
+    return a // b
+
+
+def left_over(a: int, b: int) -> int:
+    return a % b
+
+
+def raised(a: int, b: int) -> int:
+    return a**b
+
+
+@given(st.integers(-99, 99), st.integers(-99, 99).filter(bool))
+def test_the_whole_subset_has_python_s_meaning(a: int, b: int) -> None:
+    fns = [every_operator, every_condition, calls_cases, divided, left_over]
+    own = Script(*fns)
+    for fn in fns:
+        assert same(fn(a, b), own(fn.__name__, a, b)), fn.__name__
+
+
+exact = st.integers(-EXACT + 1, EXACT - 1)
+
+
+@given(exact, exact.filter(bool))
+def test_division_is_exact_to_the_last_integer(a: int, b: int) -> None:
+    own = Script(divided, left_over)
+    assert own("divided", a, b) == a // b
+    assert own("left_over", a, b) == a % b
+
+
+@given(st.integers(-9, 9), st.integers(0, 16))
+def test_powers_of_integers_are_exact(a: int, b: int) -> None:
+    assert Script(raised)("raised", a, b) == a**b
+
+
+def loops(a: int) -> int:
+    total = 0
+    for i in range(a):
+        total += i
+    return total
+
+
+def compares_as_number(a: int) -> int:
+    return 2 * (a > 1)
+
+
+def number_as_condition(a: int) -> int:
+    return 1 if a else 2
+
+
+def calls_outside(a: int) -> int:
+    return len(str(a))
+
+
+def unknown_name(a: int) -> int:
+    return a * EXACT
+
+
+def assigns_twice(a: int) -> int:
+    c = a
+    c = c + 1
+    return c
+
+
+def has_default(a: int = 1) -> int:
+    return a
+
+
+def untyped(a):  # type: ignore[no-untyped-def]
+    return a
+
+
+def takes_any(*a: int) -> int:
+    return 1
+
+
+def bitwise(a: int) -> int:
+    return a ^ 2
+
+
+def returns_nothing(a: int) -> int:  # type: ignore[return]
+    c = a  # noqa: F841
+
+
+def wrong_error(a: int) -> int:
+    if a < 1:
+        raise TypeError("no")
+    return a
+
+
+def reserved(new: int) -> int:
+    return new
+
+
+def too_big(a: int) -> int:
+    return a + 9007199254740993
+
+
+def by_keyword(a: int) -> int:
+    return divided(a, b=2)
+
+
+def recursive(a: int) -> int:
+    return recursive(a - 1)
+
+
+REFUSED = {
+    loops: "cannot write `for i in range(a):`",
+    compares_as_number: "`a > 1` is used as a number",
+    number_as_condition: "`a` is used as a condition",
+    calls_outside: "calls len, which is no formula of its file",
+    unknown_name: "EXACT is neither argument nor local name",
+    assigns_twice: "c is assigned a second time",
+    has_default: "expected arguments without defaults",
+    untyped: "a is typed nothing: expected int or float",
+    takes_any: "expected plain arguments",
+    bitwise: "`a ^ 2`: unknown operator",
+    returns_nothing: "expected a return at the end",
+    wrong_error: "expected `raise ValueError",
+    reserved: "new means something else in JavaScript",
+    too_big: "is no number up to 2**53",
+    by_keyword: "expected divided(a, b) by place",
+}
+
+
+@pytest.mark.parametrize("fn", REFUSED, ids=lambda fn: fn.__name__)
+def test_what_cannot_be_written_is_refused_with_its_line(
+    fn: Callable[..., int],
+) -> None:
+    with pytest.raises(EmitError) as caught:
+        javascript([fn])
+    where, says = str(caught.value).split(f": {fn.__name__}: ")
+    file, line = where.split(":")
+    assert file == "test_emit.py"
+    code, first = inspect.getsourcelines(fn)
+    assert first <= int(line) < first + len(code)
+    assert REFUSED[fn] in says
+
+
+def test_an_endless_formula_is_refused() -> None:
+    with pytest.raises(EmitError, match="recursive calls itself"):
+        latex(recursive)
+
+
+@pytest.mark.parametrize("fn", [min, lambda a: a])
+def test_only_functions_with_source_are_read(fn: Callable[..., Any]) -> None:
+    with pytest.raises(EmitError, match=r"source|def"):
+        latex(fn)
+
+
+def test_a_range_check_is_no_formula() -> None:
+    with pytest.raises(EmitError, match="_ranks: is a range check"):
+        javascript([f._ranks])  # type: ignore[list-item]
+
+
+# LaTeX
+
+WRITTEN = {
+    f.chunk: r"\left\lceil \frac{n - (i \bmod p)}{p} \right\rceil",
+    f.ring_all_reduce_total: "2 (p - 1) n b",
+    f.zero_3_state_bytes: r"4 b u \left\lceil \frac{n}{p} \right\rceil",
+    f.pipeline_bubble: r"\frac{p - 1}{m + p - 1}",
+    f.one_f_one_b_in_flight: r"\min(m,\, p - r)",
+    f.ssp_updates: (
+        r"\begin{cases} (p - 1) t & \text{if } r = 0 \\ "
+        r"t & \text{otherwise} \end{cases}"
+    ),
+    f.p2p_seconds: r"\alpha + n \beta",
+    f.tensor_parallel_payload: r"4 \ell \, \mathrm{tokens} \, h b",
+    f.ssp_sees: "0",
+    calls_cases: r"2 \, \mathrm{every\_condition}(a,\, b)",
+}
+
+
+@pytest.mark.parametrize("fn", WRITTEN, ids=lambda fn: fn.__name__)
+def test_latex_reads_as_a_person_would_write_it(fn: Callable[..., float]) -> None:
+    assert latex(fn) == WRITTEN[fn]
+
+
+def test_a_call_is_written_out_in_the_caller_s_symbols() -> None:
+    first = r"\left\lceil \frac{n - ((r + 1) \bmod p)}{p} \right\rceil"
+    second = r"\left\lceil \frac{n - ((r + 2) \bmod p)}{p} \right\rceil"
+    expected = rf"b \left(2 n - {first} - {second}\right)"
+    assert latex(f.ring_all_reduce_bytes) == expected
+
+
+def brackets(a: int, b: int) -> int:
+    c = a - b
+    return a - (b - c) - (-a) + -b * (a + b) * (a % b) + (a + b) ** (a - 1) * 2 * 3
+
+
+def test_brackets_stand_where_they_must_and_nowhere_else() -> None:
+    assert latex(brackets) == (
+        r"a - (b - (a - b)) - (-a) + (-b) (a + b) (a \bmod b)"
+        r" + {(a + b)}^{a - 1} \cdot 2 \cdot 3"
+    )
+
+
+PUT_IN = [
+    (
+        f.ring_all_reduce_bytes,
+        {"p": 4, "r": 1, "n": 100_003, "b": 8},
+        r"8 (2 \cdot 100\,003 - 25\,001 - 25\,000) = 1\,200\,040",
+    ),
+    (f.ssp_updates, {"p": 4, "r": 0, "t": 9}, r"(4 - 1) \cdot 9 = 27"),
+    (f.ssp_updates, {"p": 4, "r": 2, "t": 9}, "9"),
+    (f.ssp_waits, {"p": 4, "r": 1, "t": 9, "s": 0, "k": 1}, "0"),
+    (f.pipeline_bubble, {"p": 4, "m": 8}, r"\frac{4 - 1}{8 + 4 - 1} \approx 0.272727"),
+    (f.pipeline_idle, {"p": 3, "f": 1.0, "b": 0.5}, "(3 - 1) (1 + 0.5) = 3"),
+    (
+        f.p2p_seconds,
+        {"n": 1000, "alpha": 1e-5, "beta": 2.5e-10},
+        r"10^{-5} + 1000 \cdot 2.5 \cdot 10^{-10} = 1.025 \cdot 10^{-5}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fn", "values", "expected"), PUT_IN)
+def test_numbers_are_put_in(
+    fn: Callable[..., float], values: dict[str, float], expected: str
+) -> None:
+    assert formula_latex(fn, values) == expected
+
+
+def test_numbers_must_be_those_the_formula_takes() -> None:
+    with pytest.raises(ValueError, match=r"ssp_gap takes s: given s, q"):
+        formula_latex(f.ssp_gap, {"s": 1, "q": 2})
+    with pytest.raises(ValueError, match="s = -1: must be 0 or more"):
+        formula_latex(f.ssp_gap, {"s": -1})
+
+
+@pytest.fixture(scope="module")
+def katex() -> quickjs.Context:
+    engine = quickjs.Context()
+    engine.eval("var document = {compatMode: 'CSS1Compat'}")  # what KaTeX asks of it
+    source = ROOT / "docs/assets/vendor/katex/katex.min.js"
+    engine.eval(source.read_text("utf-8"))
+    return engine
+
+
+def render(katex: quickjs.Context, text: str) -> str:
+    options = "{throwOnError: true, strict: 'error', displayMode: true}"
+    html: str = katex.eval(f"katex.renderToString({json.dumps(text)}, {options})")
+    return html
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_katex_renders_every_formula(katex: quickjs.Context, name: str) -> None:
+    assert "katex-html" in render(katex, latex(FORMULAS[name]))
+    names = arguments(FORMULAS[name])
+    for row in islice(grid(name), 0, None, 1 + len(grid(name)) // 5):
+        values = dict(zip(names, row, strict=True))
+        assert "katex-html" in render(katex, formula_latex(FORMULAS[name], values))
+
+
+@pytest.mark.parametrize("fn", [every_operator, every_condition, calls_cases, brackets])
+def test_katex_renders_the_whole_subset(
+    katex: quickjs.Context, fn: Callable[..., float]
+) -> None:
+    assert "katex-html" in render(katex, latex(fn))
+
+
+def test_katex_refuses_what_is_not_latex(katex: quickjs.Context) -> None:
+    with pytest.raises(quickjs.JSException, match="KaTeX"):
+        render(katex, r"\frac{1}{")
+
+
+def test_arguments_are_in_the_order_of_the_signature() -> None:
+    assert arguments(f.ring_all_reduce_bytes) == ("p", "r", "n", "b")
+    assert arguments(f.ssp_sees) == ()
