@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from atlas.typed import Ref, Rule, given, key, pattern
@@ -29,19 +28,17 @@ def _is_plain(text: str) -> bool:
     return bool(text.strip()) and not _HTML.search(text) and not _CONTROL.search(text)
 
 
-IS_PLAIN = Rule(
-    "plain text, without HTML or links", _is_plain, MappingProxyType({"minLength": 1})
-)
-_CODE = Rule("some text", bool, MappingProxyType({"minLength": 1}))
+IS_PLAIN = Rule("plain text, without HTML or links", _is_plain, (("minLength", 1),))
+_CODE = Rule("some text", bool, (("minLength", 1),))
 IS_LINK = pattern(r"https?://[A-Za-z0-9][^\s<>\"'`\\]*", "a link, http:// or https://")
 IS_KEBAB = pattern(r"[a-z0-9]+(-[a-z0-9]+)*", "a name like one-two-3")
 _SNAKE = pattern(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", "a name like one_two_3")
 IS_YEAR = Rule(
     "a year from 1950 to this one",
     lambda year: 1950 <= year <= datetime.date.today().year,
-    MappingProxyType({"minimum": 1950}),
+    (("minimum", 1950),),
 )
-_COUNT = Rule("at least 1", lambda n: n >= 1, MappingProxyType({"minimum": 1}))
+_COUNT = Rule("at least 1", lambda n: n >= 1, (("minimum", 1),))
 
 Text = Annotated[str, IS_PLAIN]
 Code = Annotated[str, _CODE]

@@ -435,7 +435,7 @@ _REQUIRED = ("title", "author", "year")
 _SHAPES = {
     "doi": (r"10\.\d{4,9}/[^\s\"<>]+", "a DOI like 10.1000/182"),
     "eprint": (r"\d{4}\.\d{4,5}|[a-z-]+/\d{7}", "an arXiv number like 2001.01234"),
-    "url": (IS_LINK.schema["pattern"], IS_LINK.expected),
+    "url": (dict(IS_LINK.schema)["pattern"], IS_LINK.expected),
     "year": (r"\d{4}", IS_YEAR.expected),
 }
 _WORDS = ("author", "booktitle", "institution", "journal", "note", "number")

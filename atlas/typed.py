@@ -18,6 +18,7 @@ import collections.abc
 import dataclasses
 import difflib
 import functools
+import itertools
 import math
 import re
 import types
@@ -35,7 +36,7 @@ class Rule:
 
     expected: str
     holds: Callable[[Any], bool]
-    schema: types.MappingProxyType[str, Any] = types.MappingProxyType({})
+    schema: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Reference:
 def pattern(regex: str, expected: str) -> Rule:
     """The whole text matches the regular expression."""
     compiled = re.compile(regex)
-    rule = types.MappingProxyType({"pattern": f"^(?:{regex})$"})
-    return Rule(expected, lambda text: bool(compiled.fullmatch(text)), rule)
+    described = (("pattern", f"^(?:{regex})$"),)
+    return Rule(expected, lambda text: bool(compiled.fullmatch(text)), described)
 
 
 def key(says: str, **options: Any) -> Any:
@@ -254,8 +255,8 @@ def schema(hint: Any) -> dict[str, Any]:  # noqa: PLR0911, one per hint
     if dataclasses.is_dataclass(hint):
         return _object(typing.cast(type, hint))
     if origin is Annotated:
-        rules = (note.schema for note in args[1:] if isinstance(note, Rule))
-        return functools.reduce(lambda a, b: {**a, **b}, rules, schema(args[0]))
+        rules = [note.schema for note in args[1:] if isinstance(note, Rule)]
+        return {**schema(args[0]), **dict(itertools.chain(*rules))}
     if origin is types.UnionType or origin is typing.Union:
         return schema(next(a for a in args if a is not type(None)))
     if origin is Literal:
