@@ -235,8 +235,15 @@ def serve(s: nox.Session) -> None:
     """Serve the site on http://127.0.0.1:8000, rebuilt when a file changes."""
     environment("docs")
     port = free_port(8000)
-    say(f"building the site; it will be on http://127.0.0.1:{port} (Ctrl-C stops it)")
-    run(s, "docs", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{port}", *s.posargs)
+    address = f"127.0.0.1:{port}"
+    say(f"building the site; it will be on http://{address} (Ctrl-C stops it)")
+    try:
+        run(s, "docs", "mkdocs", "serve", "--dev-addr", address, *s.posargs)
+    except nox.command.CommandFailed:
+        if free_port(port) == port:
+            raise  # not the port: MkDocs has said what it was
+        say(f"port {port} was taken while the site was built")
+        serve(s)
 
 
 def free_port(first: int) -> int:
