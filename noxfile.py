@@ -318,7 +318,7 @@ def lint(s: nox.Session) -> None:
     """Check style, formatting, imports and spelling."""
     run(s, "lint", "ruff", "check", *s.posargs)
     run(s, "lint", "ruff", "format", "--check")
-    run(s, "lint", "lint-imports")
+    run(s, "lint", "lint-imports", "--no-logo")
     run(s, "lint", "codespell")
 
 

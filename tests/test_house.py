@@ -157,6 +157,32 @@ def test_every_action_is_pinned_by_its_commit() -> None:
         assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", use), use
 
 
+# --- the two commands
+
+SESSIONS = "serve docs tests notebooks lint types bench record gpu browser audit soak"
+
+
+def test_the_sessions_are_all_there() -> None:
+    sessions = {
+        n.name
+        for n in ast.parse(read("noxfile.py")).body
+        if isinstance(n, ast.FunctionDef)
+        and "session" in map(ast.unparse, n.decorator_list)
+    }
+    assert sessions == set(SESSIONS.split())
+
+
+def test_ci_runs_the_test_command_of_the_readme_first() -> None:
+    commands = re.findall(r"^    (python3 noxfile\.py -s \w+)", read("README.md"), re.M)
+    assert [c.split()[-1] for c in commands] == ["serve", "tests"]
+    steps = re.findall(r"^step (.+)$", read(".ci/run"), re.M)
+    assert steps[0] == commands[1]
+    said = [re.search(r"-s (\w+)", step) for step in steps]
+    order = [match.group(1) for match in said if match]
+    assert order == ["tests", "lint", "types", "notebooks", "docs", "browser"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
 # --- what must not be in the repository
 
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".bib", ".json")
