@@ -185,8 +185,8 @@ def test_ci_runs_the_test_command_of_the_readme_first() -> None:
 
 # --- what must not be in the repository
 
-TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".bib", ".json")
-TEXT += (".js", ".css", ".html", ".svg", ".cpp", ".h")
+TEXT = [".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".bib", ".json"]
+TEXT += [".js", ".css", ".html", ".svg", ".cpp", ".h"]
 MACHINE_PATH = re.compile(r"(?<![\w.~/}-])/(?:tmp|work|root|opt)/\w")
 CDN = re.compile(
     r"cdn\.|jsdelivr|unpkg\.com|cdnjs|fonts\.(?:googleapis|gstatic)|googletagmanager"
