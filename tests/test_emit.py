@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import quickjs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atlas.oracle import FORMULAS
@@ -62,7 +62,7 @@ def same(python: float, other: float) -> bool:
 
 # JavaScript: parity
 
-SMALL = {
+SMALL: dict[str, list[float]] = {
     "p": [1, 2, 3, 4, 8, 1024],
     "r": [0, 1, 2, 7],
     "i": [-9, -1, 0, 1, 5, 1024],
@@ -194,7 +194,7 @@ def left_over(a: int, b: int) -> int:
     return a % b
 
 
-def raised(a: int, b: int) -> int:
+def raised(a: int, b: int) -> float:
     return a**b
 
 
@@ -214,6 +214,24 @@ def test_division_is_exact_to_the_last_integer(a: int, b: int) -> None:
     own = Script(divided, left_over)
     assert own("divided", a, b) == a // b
     assert own("left_over", a, b) == a % b
+
+
+def divided_fractions(a: float, b: float) -> float:
+    return a // b
+
+
+def left_over_fractions(a: float, b: float) -> float:
+    return a % b
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.01, 1e3), st.sampled_from([1, -1]))
+@example(1.0, 0.1, 1)  # 9 in Python: 0.1 is a little more than a tenth
+def test_fractions_are_divided_as_python_divides_them(
+    a: float, b: float, sign: int
+) -> None:
+    own = Script(divided_fractions, left_over_fractions)
+    assert own("divided_fractions", a, sign * b) == a // (sign * b)
+    assert own("left_over_fractions", a, sign * b) == a % (sign * b)
 
 
 @given(st.integers(-9, 9), st.integers(0, 16))
@@ -372,7 +390,7 @@ def test_a_call_is_written_out_in_the_caller_s_symbols() -> None:
     assert latex(f.ring_all_reduce_bytes) == expected
 
 
-def brackets(a: int, b: int) -> int:
+def brackets(a: int, b: int) -> float:
     c = a - b
     return a - (b - c) - (-a) + -b * (a + b) * (a % b) + (a + b) ** (a - 1) * 2 * 3
 

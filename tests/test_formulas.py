@@ -287,7 +287,9 @@ def test_bubble_of_eight_stages_as_the_playbook_prints_it(m: int, ratio: float) 
 
 # ZeRO stage 3
 
-ZERO_TABLE_1 = {  # Rajbhandari et al. 2020, table 1, P_os+g+p: GB by ranks
+ZERO_TABLE_1: dict[
+    int, dict[int, float]
+] = {  # Rajbhandari et al. 2020, table 1, P_os+g+p: GB by ranks
     7_500_000_000: {1: 120, 4: 30, 16: 7.5, 64: 1.88, 256: 0.47, 1024: 0.12},
     128_000_000_000: {1: 2048, 4: 512, 16: 128, 64: 32, 256: 8, 1024: 2},
     1_000_000_000_000: {1: 16000, 4: 4000, 16: 1000, 64: 250, 256: 62.5, 1024: 15.6},
