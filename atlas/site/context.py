@@ -58,7 +58,10 @@ class Context:
     def stale(self, technique: str, backend: str) -> bool:
         """Was the record made from another source than today's?"""
         found = self.record(technique, backend)
-        return found is not None and record.stale(self.root, found)
+        home = self.atlas.techniques[technique]
+        if found is None or not self.written(home):
+            return False
+        return record.stale(self.root, home, found)
 
     def warnings(self) -> list[str]:
         """Stale gloo records: `docs` fails on them, `serve` warns."""

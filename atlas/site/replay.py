@@ -11,7 +11,7 @@ from typing import Any
 
 from atlas.site.text import attr, number
 
-TOP = 30  # above the first lane: the time axis
+TOP = 44  # above the first lane: the time axis
 LEAST, MOST = 680, 4200  # the drawing's width in pixels
 
 
@@ -19,7 +19,8 @@ def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
     """The figure in HTML: lanes, picture, bytes sent, and the scene as data."""
     lane = lane_height(scene["p"])
     data = json.dumps(scene, separators=(",", ":"), ensure_ascii=True)
-    data = data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    data = data.replace("<", "\\u003c").replace(">", "\\u003e")
+    data = data.replace("&", "\\u0026").replace("`", "\\u0060")
     return "\n".join(
         [
             f'<figure class="replay" id="{attr(ident)}" style="--lane:{lane}px">',
@@ -107,8 +108,13 @@ def width(scene: Mapping[str, Any]) -> int:
     lengths = sorted(s[6] - s[5] for s in scene["spans"] if s[6] > s[5])
     lengths = lengths or sorted(m[6] - m[5] for m in scene["messages"] if m[6] > m[5])
     short = lengths[len(lengths) // 10] if lengths else end
-    want = 30 if scene["spans"] else 76
+    want = 76 if rounds(scene) else 30
     return int(min(MOST, max(LEAST, want * end / short)))
+
+
+def rounds(scene: Mapping[str, Any]) -> bool:
+    """Is logical time counted in rounds? Then what travels is drawn, not spans."""
+    return bool(scene["modes"][0]["id"] == "rounds")
 
 
 def picture(scene: Mapping[str, Any]) -> str:
@@ -139,10 +145,11 @@ class _Picture:
         yield from self.axis()
         for c in self.scene["collectives"]:
             yield self.collective(c)
-        for w in self.scene["waits"][0]:
-            yield self.wait(w)
-        for s in self.scene["spans"]:
-            yield self.span(s)
+        if not rounds(self.scene):
+            for w in self.scene["waits"][0]:
+                yield self.wait(w)
+            for s in self.scene["spans"]:
+                yield self.span(s)
         for m in self.scene["messages"]:
             yield self.message(m)
 
@@ -150,8 +157,15 @@ class _Picture:
         for t in ticks(self.end, self.wide):
             x = self.x(t)
             yield (
-                f'<line class="tick" x1="{x}" x2="{x}" y1="18" y2="{TOP}"/>'
+                f'<line class="tick" x1="{x}" x2="{x}" y1="17" y2="22"/>'
                 f'<text class="tick" x="{x}" y="13">{number(t)}</text>'
+            )
+        for name, start, end in self.scene["phases"]:
+            x1, x2 = self.x(start) + 2, self.x(end) - 6
+            yield (
+                f'<line class="phase" x1="{x1}" x2="{x2}" y1="{TOP - 3}" y2="{TOP - 3}"/>'
+                f'<text class="phase" x="{(x1 + x2) / 2:.1f}" y="{TOP - 7}">'
+                f"{attr(name)}</text>"
             )
         for r in range(self.scene["p"]):
             y = self.y(r)
@@ -185,7 +199,7 @@ class _Picture:
 
     def message(self, m: Sequence[Any]) -> str:
         src, dst, label, colour, _, sent, arrived = m[:7]
-        chip = not self.scene["spans"]
+        chip = rounds(self.scene)
         x1, x2 = self.x(sent), self.x(arrived)
         y1, y2 = self.y(src), self.y(dst)
         out = ""

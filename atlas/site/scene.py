@@ -6,7 +6,8 @@ or steps, computed by atlas.timeline), then the wall clock of that run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from atlas.timeline import (
@@ -22,7 +23,7 @@ from atlas.timeline import (
     timeline,
 )
 
-COLOURS = 8  # --atlas-c0 ... --atlas-c7 in the style sheet
+COLOURS = 8  # c0 to c7 in the style sheet; the one after them is grey
 LIMIT = 1200  # things drawn; a longer trace is cut, and the caption says so
 Json = dict[str, Any]
 
@@ -99,6 +100,21 @@ def _leaf(events: Sequence[Sequence[Mapping[str, Any]]]) -> Any:
     return cost
 
 
+def merged(calls: Sequence[Collective]) -> list[tuple[Collective, int]]:
+    """Calls of one moment as one, with how many they were."""
+    out: dict[Any, tuple[Collective, int]] = {}
+    for c in calls:
+        key = (c.name, c.group, c.start, c.end)
+        if key in out:
+            old, n = out[key]
+            wall = (min(old.wall[0], c.wall[0]), max(old.wall[1], c.wall[1]))
+            both = replace(old, bytes=old.bytes + c.bytes, wall=wall)
+            out[key] = (both, n + 1)
+        else:
+            out[key] = (c, 1)
+    return list(out.values())
+
+
 class _Scene:
     """Collects the drawn things of one run."""
 
@@ -112,10 +128,9 @@ class _Scene:
 
     def data(self, predicted: Sequence[float] | None) -> Json:
         log, ranks = self.logical, len(self.events)
-        by_label = not log.spans
         spans = [self.span(s) for s in self.nested(log.spans)]
-        messages = [self.message(m, by_label) for m in log.messages]
-        groups = [self.collective(c) for c in log.collectives]
+        messages = [self.message(m) for m in log.messages]
+        groups = [self.collective(c) for c in merged(log.collectives)]
         # zero-length waits are nothing to look at
         waits = [[w.rank, _r(w.start), _r(w.end)] for w in log.waits if w.end > w.start]
         end = max([log.makespan, *(m.arrived for m in log.messages)], default=0.0)
@@ -130,6 +145,7 @@ class _Scene:
             "messages": messages,
             "collectives": groups,
             "waits": [waits, walls],
+            "phases": self.phases(log.spans),
             "moved": "bytes sent" if messages else "bytes handed to collectives",
         }
         if predicted is not None:
@@ -162,17 +178,36 @@ class _Scene:
     def span(self, item: tuple[Span, int]) -> list[Any]:
         s, depth = item
         wall = [self.ms(s.wall[0]), self.ms(s.wall[1])]
-        c = self.colour(s.name or s.label)
+        c = self.colour(self.key(s))
         return [s.rank, s.name, s.label, c, depth, _r(s.start), _r(s.end), *wall]
 
-    def message(self, m: Message, by_label: bool) -> list[Any]:
-        c = self.colour(m.label or "message" if by_label else "message")
+    def key(self, s: Span) -> str:
+        """In rounds the colour follows what travels, else the kind of work."""
+        return s.label or s.name if self.mode is ROUNDS else s.name or s.label
+
+    def message(self, m: Message) -> list[Any]:
+        c = self.colour(m.label or "message") if self.mode is ROUNDS else COLOURS
         times = [_r(m.sent), _r(m.arrived), self.ms(m.wall[0]), self.ms(m.wall[1])]
         return [m.src, m.dst, m.label, c, m.bytes, *times]
 
-    def collective(self, c: Collective) -> list[Any]:
+    def phases(self, spans: list[Span]) -> list[list[Any]]:
+        """Names written above the rounds, where they follow one another."""
+        if self.mode is not ROUNDS:
+            return []
+        extent: dict[str, tuple[float, float]] = {}
+        for s in spans:
+            low, high = extent.get(s.name, (s.start, s.end))
+            extent[s.name] = (min(low, s.start), max(high, s.end))
+        placed = sorted((a, b, name) for name, (a, b) in extent.items() if b > a)
+        if any(x[1] > y[0] for x, y in pairwise(placed)):
+            return []
+        return [[name, _r(a), _r(b)] for a, b, name in placed]
+
+    def collective(self, item: tuple[Collective, int]) -> list[Any]:
+        c, calls = item
         times = [_r(c.start), _r(c.end), self.ms(c.wall[0]), self.ms(c.wall[1])]
-        return [list(c.group), c.name, self.colour(c.name), c.bytes, *times]
+        name = f"{calls} × {c.name}" if calls > 1 else c.name
+        return [list(c.group), name, self.colour(c.name), c.bytes, *times]
 
     def wall_waits(self) -> list[list[float]]:
         """Waits as the clock saw them, but for those too short to draw."""

@@ -4,7 +4,7 @@
 ;(() => {
   "use strict"
   const NS = "http://www.w3.org/2000/svg"
-  const TOP = 30, LEAST = 680, MOST = 4200, EDGE = 8
+  const TOP = 44, LEAST = 680, MOST = 4200, EDGE = 8
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches
 
   const svg = (tag, attrs, parent, text) => {
@@ -78,6 +78,7 @@
     }
 
     get view() { return this.views[this.mode] }
+    get rounds() { return this.view.id === "rounds" } // what travels is drawn, not spans
 
     controls() {
       const bar = html("div", { class: "replay-controls", role: "group", "aria-label": "Replay controls" })
@@ -127,7 +128,7 @@
       let d = long(v.spans)
       if (!d.length) d = long(v.messages)
       const typical = d.length ? d[Math.floor(d.length * (this.mode ? 0.5 : 0.1))] : v.end
-      const want = v.spans.length ? 30 : 76
+      const want = this.rounds ? 76 : 30
       return Math.round(Math.min(MOST, Math.max(LEAST, this.room, want * v.end / (typical || 1))))
     }
 
@@ -145,17 +146,24 @@
       this.axis(root)
       this.parts = []
       for (const b of this.view.bands) this.band(root, b)
-      for (const w of this.view.waits) this.wait(root, w)
-      for (const s of this.view.spans) this.span(root, s)
+      if (!this.rounds) {
+        for (const w of this.view.waits) this.wait(root, w)
+        for (const s of this.view.spans) this.span(root, s)
+      }
       for (const m of this.view.messages) this.message(root, m)
-      this.cursor = svg("line", { class: "cursor", y1: 18, y2: high }, root)
+      this.cursor = svg("line", { class: "cursor", y1: 17, y2: high }, root)
       this.scroll.replaceChildren(root)
     }
 
     axis(root) {
       for (const t of ticks(this.view.end, this.wide)) {
-        svg("line", { class: "tick", x1: this.x(t), x2: this.x(t), y1: 18, y2: TOP }, root)
+        svg("line", { class: "tick", x1: this.x(t), x2: this.x(t), y1: 17, y2: 22 }, root)
         svg("text", { class: "tick", x: this.x(t), y: 13 }, root, short(t))
+      }
+      for (const [name, s, e] of this.rounds ? this.scene.phases : []) {
+        const x1 = this.x(s) + 2, x2 = this.x(e) - 6
+        svg("line", { class: "phase", x1, x2, y1: TOP - 3, y2: TOP - 3 }, root)
+        svg("text", { class: "phase", x: (x1 + x2) / 2, y: TOP - 7 }, root, name)
       }
       for (let r = 0; r < this.scene.p; r++)
         svg("line", { class: "lane", x1: 0, x2: this.wide, y1: this.y(r), y2: this.y(r) }, root)
@@ -186,7 +194,7 @@
     }
 
     message(root, m) {
-      const chip = !this.view.spans.length && this.mode === 0
+      const chip = this.rounds
       let x1 = this.x(m.s), x2 = this.x(m.e)
       const y1 = this.y(m.src), y2 = this.y(m.dst)
       const what = m.label ? ` (${m.label})` : ""

@@ -1,0 +1,61 @@
+"""MkDocs meets the generated pages here, and nowhere else."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+LOG = logging.getLogger("mkdocs.hooks.atlas")
+_now: dict[str, Any] = {}
+
+
+def on_config(config: Any) -> Any:
+    """Read everything anew and write the table of contents."""
+    root = Path(config.config_file_path).parent.resolve()
+    pages, context = _fresh(root)
+    _now["pages"], _now["context"] = pages, context
+    entries: list[Any] = []
+    for item in config.nav or []:
+        entries += pages.nav(root, context) if item == "@taxonomy" else [item]
+    config.nav = entries
+    return config
+
+
+def _fresh(root: Path) -> tuple[Any, Any]:
+    """The generator and the data as they are on disk now, for `mkdocs serve`."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    for name in [n for n in sys.modules if n == "atlas" or n.startswith("atlas.")]:
+        del sys.modules[name]
+    from atlas.knowledge import TaxonomyError
+    from atlas.site import context, pages
+    from mkdocs.exceptions import PluginError
+
+    try:
+        return pages, context.read(root)
+    except TaxonomyError as wrong:
+        raise PluginError("the taxonomy has problems:\n" + str(wrong)) from None
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages; a stale record is a warning, fatal when strict."""
+    pages, context = _now["pages"], _now["context"]
+    for warning in context.warnings():
+        LOG.warning(warning)
+    for file in files:
+        file.edit_uri = f"docs/{file.src_uri}"
+    for uri, content in pages.render(context.root, context).items():
+        if uri in files.src_uris:
+            raise SystemExit(f"docs/{uri} is hidden by a generated page: rename it")
+        made = File.generated(config, uri, content=content)
+        made.edit_uri = pages.source_of(uri)
+        files.append(made)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Fill the marked places of hand-written pages."""
+    filled: str = _now["pages"].fill(markdown, _now["context"])
+    return filled

@@ -1,0 +1,180 @@
+"""Systems, papers, surveys and the reference: what the techniques stand among."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from atlas.knowledge import Paper, System
+from atlas.site.context import Context
+from atlas.site.technique import cite
+from atlas.site.text import front, listing, md, slug
+
+OURS = (
+    "Where a system stands on the axes is this project's own classification, made "
+    "along the surveys' dimensions; each cell names its source."
+)
+# The public modules of the reference, with what each is for.
+MODULES = (
+    ("exemplars.runtime", "what every exemplar imports"),
+    ("exemplars.workload", "the two tasks the training exemplars share"),
+    ("atlas.knowledge", "the taxonomy as types"),
+    ("atlas.oracle.formulas", "every formula, once"),
+    ("atlas.verdict", "predicted against measured"),
+    ("atlas.record", "a measured run, kept"),
+    ("atlas.meter", "calls, bytes and memory"),
+    ("atlas.timeline", "rounds, waits, bubbles"),
+    ("atlas.clock", "virtual time"),
+    ("atlas.schedule", "who does what, when"),
+    ("atlas.launch", "ranks, supervised"),
+)
+
+
+def systems(ctx: Context) -> str:
+    """All systems, oldest first."""
+    rows = ["| system | year | what it is known for | status |", "|---|---|---|---|"]
+    found = sorted(ctx.atlas.systems.values(), key=lambda s: (s.year, s.id))
+    for s in found:
+        name = f"[{md(s.name)}]({s.id}.md)"
+        rows.append(f"| {name} | {s.year} | {md(s.summary)} | {md(s.status)} |")
+    body = "\n".join(rows) if found else "No system is described yet."
+    parts = [front("Systems"), "# Systems", OURS, body]
+    return "\n\n".join(parts) + "\n"
+
+
+def system(ctx: Context, s: System) -> str:
+    """One system: what it is, and its cell on every axis."""
+    facts = [f"First appeared in {s.year}", f"status: {md(s.status)}"]
+    if s.venue_year and s.venue_year != s.year:
+        facts[0] += f", published in {s.venue_year}"
+    facts += [f"made by {md(s.made_by)}"] if s.made_by else []
+    facts += [f"licence {md(s.licence)}"] if s.licence else []
+    facts += [f"[home]({s.home})"] if s.home else []
+    parts = [
+        front(s.name, description=s.summary),
+        '<p class="crumb" markdown>[Systems](index.md)</p>',
+        f"# {md(s.name)}",
+        f'<p class="lede" markdown>{md(s.summary)}</p>',
+        " · ".join(facts),
+        "## On the axes",
+        OURS,
+        "\n".join(_cells(ctx, s)),
+        "## Papers",
+        "\n".join(
+            f"- {cite(ctx.atlas.papers[k])} [What rests on it](../papers.md#{slug(k)})"
+            for k in s.papers
+        )
+        or "No paper is recorded.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cells(ctx: Context, s: System) -> Iterator[str]:
+    yield "| dimension | here | source |"
+    yield "|---|---|---|"
+    axes = {a.id: a.name for a in ctx.atlas.axes}
+    for use in s.uses:
+        t = ctx.atlas.techniques[use.technique]
+        here = f"[{md(t.name)}](../{t.path}.md)"
+        source = _source(ctx, use.source, use.verified)
+        yield f"| {md(axes[t.axis])} | {here} | {source} |"
+    for cell in s.cells:
+        family = ctx.atlas.families[cell.family]
+        here = f"[{md(family.name)}](../{cell.family}/index.md)"
+        source = _source(ctx, cell.source, cell.verified)
+        yield f"| {md(axes[family.axis])} | {here} | {source} |"
+    if p := s.parallelism:
+        kinds = md(listing(p.value))
+        yield f"| what is split | {kinds} | {_source(ctx, p.source, p.verified)} |"
+    if o := s.optimizer_location:
+        source = _source(ctx, o.source, o.verified)
+        yield f"| where the optimizer runs | {md(o.value)} | {source} |"
+    if w := s.topology:
+        source = _source(ctx, w.source, w.verified)
+        yield f"| who talks to whom | {md(w.value)} | {source} |"
+
+
+def _source(ctx: Context, source: str | None, verified: bool) -> str:
+    read = "read" if verified else "not verified"
+    if source is None:
+        return read
+    if source in ctx.atlas.papers:
+        paper = ctx.atlas.papers[source]
+        return f"[{_brief(paper)}](../papers.md#{slug(source)}), {read}"
+    return f"[link]({source}), {read}"
+
+
+def _brief(p: Paper) -> str:
+    last = p.authors[0].split(",")[0] if "," in p.authors[0] else p.authors[0].split()[-1]
+    return md(f"{last} {p.year}")
+
+
+def papers(ctx: Context) -> str:
+    """Every paper, with the techniques, systems and surveys that rest on it."""
+    rests: dict[str, list[str]] = defaultdict(list)
+    for t in ctx.atlas.techniques.values():
+        for key in t.papers:
+            rests[key].append(f"[{md(t.name)}]({t.path}.md)")
+    for s in ctx.atlas.systems.values():
+        for key in s.papers:
+            rests[key].append(f"[{md(s.name)}](systems/{s.id}.md)")
+    for v in ctx.atlas.surveys.values():
+        rests[v.paper].append(f"[the survey {md(v.name)}](surveys.md#{slug(v.id)})")
+    parts = [front("Papers"), "# Papers", "One bibliography, oldest first."]
+    found = sorted(ctx.atlas.papers.values(), key=lambda p: (p.year, p.key))
+    for p in found:
+        title = f"### {md(p.title)} {{ #{slug(p.key)} }}"
+        on = listing(rests[p.key]) or "nothing yet: it is cited as a source"
+        parts.append(f"{title}\n\n{cite(p)}\n\nWhat rests on it: {on}.")
+    if not found:
+        parts.append("No paper is recorded yet.")
+    return "\n\n".join(parts) + "\n"
+
+
+def surveys(ctx: Context) -> str:
+    """The five surveys and their words."""
+    parts = [
+        front("Surveys", description="How five surveys name and file the techniques."),
+        "# The surveys",
+        "The atlas stands on five surveys. They use conflicting words for the same "
+        "cut; this is what each means by its own.",
+    ]
+    for v in ctx.atlas.surveys.values():
+        parts.append(f"## {md(v.name)} {{ #{slug(v.id)} }}")
+        parts.append(cite(ctx.atlas.papers[v.paper]))
+        parts.append(f"Read for this page: {md(v.read)}")
+        rows = ["| its word | what it means | here |", "|---|---|---|"]
+        for term in v.terms:
+            here = [
+                f"[{md(ctx.atlas.families[f].name)}]({f}/index.md)" for f in term.families
+            ]
+            says = md(term.says) + ("" if term.verified else " *(not verified)*")
+            rows.append(f"| {md(term.term)} | {says} | {', '.join(here)} |")
+        parts.append("\n".join(rows))
+    if not ctx.atlas.surveys:
+        parts.append("No survey is filed yet.")
+    return "\n\n".join(parts) + "\n"
+
+
+def modules(ctx: Context) -> list[tuple[str, str]]:
+    """The modules of the reference that exist."""
+    out = []
+    for name, what in MODULES:
+        path = ctx.root / name.replace(".", "/")
+        if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
+            out.append((name, what))
+    return out
+
+
+def reference(ctx: Context) -> str:
+    """The list of modules."""
+    rows = [f"- [`{name}`]({name}.md): {md(what)}" for name, what in modules(ctx)]
+    parts = [front("Reference"), "# Reference", "Read from the source.", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def module(name: str, what: str) -> str:
+    """The reference of one module."""
+    return (
+        front(name, description=what)
+        + f"# `{name}`\n\n::: {name}\n    options:\n      show_root_heading: false\n"
+        + "      heading_level: 2\n      show_source: false\n"
+    )

@@ -1,0 +1,116 @@
+"""Every generated page by its address: pure functions of the files below a root."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from atlas.site import library, notebooks, overview, technique
+from atlas.site.context import Context, read
+from atlas.site.text import attr
+
+MAP, STATS = "<!-- atlas: map -->", "<!-- atlas: stats -->"
+Nav = list[Any]
+
+
+def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]:
+    """Address in the site -> Markdown, or the bytes of a file."""
+    ctx = context or read(root)
+    out: dict[str, str | bytes] = {}
+    for axis in ctx.atlas.axes:
+        out[f"{axis.id}/index.md"] = overview.axis_page(ctx, axis)
+        for family in axis.families:
+            page = overview.family_page(ctx, axis, family)
+            out[f"{axis.id}/{family.id}/index.md"] = page
+    for t in ctx.atlas.techniques.values():
+        out[f"{t.path}.md"] = technique.page(ctx, t)
+    out["systems/index.md"] = library.systems(ctx)
+    for s in ctx.atlas.systems.values():
+        out[f"systems/{s.id}.md"] = library.system(ctx, s)
+    out["papers.md"] = library.papers(ctx)
+    out["surveys.md"] = library.surveys(ctx)
+    out["coverage.md"] = overview.coverage(ctx)
+    out["reference/index.md"] = library.reference(ctx)
+    for name, what in library.modules(ctx):
+        out[f"reference/{name}.md"] = library.module(name, what)
+    out.update(notebooks.pages(root))
+    out["taxonomy.json"] = taxonomy(ctx)
+    return out
+
+
+def fill(markdown: str, context: Context) -> str:
+    """A hand-written page with its marked places filled in."""
+    if MAP in markdown:
+        markdown = markdown.replace(MAP, overview.the_map(context))
+    if STATS in markdown:
+        markdown = markdown.replace(STATS, overview.stats(context))
+    return markdown
+
+
+def taxonomy(ctx: Context) -> str:
+    """The whole taxonomy as one JSON file, for other programs."""
+    data = {
+        "axes": [dataclasses.asdict(a) for a in ctx.atlas.axes],
+        "techniques": {k: _plain(v) for k, v in ctx.atlas.techniques.items()},
+        "systems": {k: _plain(v) for k, v in ctx.atlas.systems.items()},
+        "surveys": {k: _plain(v) for k, v in ctx.atlas.surveys.items()},
+        "papers": {k: _plain(v) for k, v in ctx.atlas.papers.items()},
+    }
+    return json.dumps(data, indent=1, sort_keys=True, default=dict) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A frozen record as dictionaries and lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if hasattr(value, "items"):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def nav(root: Path, context: Context | None = None) -> Nav:
+    """The site's table of contents, for the "@taxonomy" entry."""
+    ctx = context or read(root)
+    out: Nav = []
+    for axis in ctx.atlas.axes:
+        inside: Nav = [f"{axis.id}/index.md"]
+        for family in axis.families:
+            pages: Nav = [f"{axis.id}/{family.id}/index.md"]
+            pages += [f"{t.path}.md" for t in ctx.of_family(axis.id, family.id)]
+            inside.append({attr(family.name): pages})
+        out.append({attr(axis.name): inside})
+    made = sorted(ctx.atlas.systems.values(), key=lambda s: (s.year, s.id))
+    found = ["systems/index.md", *(f"systems/{s.id}.md" for s in made)]
+    out.append({"Systems": found})
+    more: Nav = [{"Papers": "papers.md"}, {"Surveys": "surveys.md"}]
+    more.append({"Coverage": "coverage.md"})
+    if kept := notebooks.names(root):
+        pages = ["notebooks/index.md", *(f"notebooks/{n}.md" for n in kept)]
+        out.append({"Notebooks": pages})
+    out.append({"Library": more})
+    names = [f"reference/{n}.md" for n, _ in library.modules(ctx)]
+    out.append({"Reference": ["reference/index.md", *names]})
+    return out
+
+
+def source_of(uri: str) -> str | None:
+    """The file to edit for a generated page, from the root; None: none in particular."""
+    parts = uri.removesuffix(".md").split("/")
+    match parts:
+        case [axis, family, name] if name != "index":
+            return f"taxonomy/techniques/{axis}/{family}/{name}.yaml"
+        case ["systems", name] if name != "index":
+            return f"taxonomy/systems/{name}.yaml"
+        case ["notebooks", name] if uri.endswith(".md") and name != "index":
+            return f"notebooks/{name}.py"
+        case ["reference", name] if name != "index":
+            return name.replace(".", "/") + ".py"
+        case ["papers"]:
+            return "taxonomy/papers.bib"
+        case [*_, "index"] if parts[0] not in ("systems", "notebooks", "reference"):
+            return "taxonomy/axes.yaml"
+    return None

@@ -1,0 +1,349 @@
+"""The page of one technique, in an order that never changes."""
+
+import difflib
+from collections.abc import Iterator
+
+from atlas.knowledge import Mutant, Paper, Technique
+from atlas.site import annotate, evidence, replay
+from atlas.site.context import Context, Json
+from atlas.site.scene import scene
+from atlas.site.text import amount, attr, fence, front, listing, md, number, slug
+
+NOT_WRITTEN = "The exemplar is not written yet."
+# The headings of every technique's page, in order.
+SECTIONS = (
+    "The run, replayed",
+    "How it works",
+    "Predicted, then measured",
+    "As p grows",
+    "The code",
+    "Run it",
+    "Break it",
+    "In production",
+    "Who uses it",
+    "Papers",
+    "API",
+)
+
+
+def page(ctx: Context, t: Technique) -> str:
+    """The whole page as Markdown."""
+    bodies = (
+        replayed(ctx, t),
+        how(ctx, t),
+        measured(ctx, t),
+        grows(ctx, t),
+        code(ctx, t),
+        run_it(ctx, t),
+        broken(ctx, t),
+        production(ctx, t),
+        users(ctx, t),
+        papers(ctx, t),
+        api(ctx, t),
+    )
+    sections = zip(SECTIONS, bodies, strict=True)
+    text = [head(ctx, t), *(f"## {title}\n\n{body}" for title, body in sections)]
+    return "\n\n".join(part.rstrip() for part in text) + "\n"
+
+
+def up(depth: int) -> str:
+    """From a page that many folders down to the root of the pages."""
+    return "../" * depth
+
+
+def head(ctx: Context, t: Technique) -> str:
+    """Crumb, name, one sentence, badges, when and when not."""
+    axis = next(a for a in ctx.atlas.axes if a.id == t.axis)
+    family = ctx.atlas.families[f"{t.axis}/{t.family}"]
+    crumb = f"[{md(axis.name)}](../index.md) › [{md(family.name)}](index.md)"
+    also = [
+        f"[{md(ctx.atlas.families[f'{a}/{f}'].name)}](../../{a}/{f}/index.md)"
+        for a, f in t.also.items()
+    ]
+    names = f"Also called {listing(md(n) for n in t.also_called)}. " if t.also_called else ""
+    near = [link(ctx, i) for i in t.see_also]
+    more = names + f"Since {t.since}."
+    more += f" Also on {listing(also)}." if also else ""
+    more += f" See also {listing(near)}." if near else ""
+    return (
+        front(t.name, description=t.summary, hide=["navigation"])
+        + f'<p class="crumb" markdown>{crumb}</p>\n\n'
+        + f"# {md(t.name)}\n\n"
+        + f'<p class="lede" markdown>{md(t.summary)}</p>\n\n'
+        + evidence.badges(ctx, t)
+        + "\n\n"
+        + '<dl class="when">'
+        + f"<div><dt>Use it when</dt><dd>{md(t.use_when)}</dd></div>"
+        + f"<div><dt>Avoid it when</dt><dd>{md(t.avoid_when)}</dd></div></dl>\n\n"
+        + f'<p class="quiet" markdown>{more}</p>\n'
+    )
+
+
+def link(ctx: Context, technique: str, depth: int = 2) -> str:
+    """A link to another technique's page."""
+    t = ctx.atlas.techniques[technique]
+    return f"[{md(t.name)}]({up(depth)}{t.path}.md)"
+
+
+def replayed(ctx: Context, t: Technique) -> str:
+    """The recorded run, or why there is none."""
+    if not ctx.written(t):
+        return NOT_WRITTEN
+    found, run = ctx.record(t.id, "gloo"), ctx.shown(t.id)
+    if found is None or run is None:
+        return f"No run is recorded yet: `atlas record {t.id}` makes one."
+    return _figure(ctx, t, run, "replay", _caption(found, run)) or (
+        "The recorded run kept no trace to replay."
+    )
+
+
+def _caption(found: Json, run: Json) -> str:
+    torch = found.get("versions", {}).get("torch", "")
+    given = ", ".join(f"{k} = {number(v)}" for k, v in run["given"].items())
+    text = f"A real run: {run['p']} processes over gloo, recorded {found['recorded']}"
+    text += f" with torch {torch}" if torch else ""
+    return text + (f"; {given}." if given else ".")
+
+
+def _figure(ctx: Context, t: Technique, run: Json, ident: str, caption: str) -> str:
+    said = evidence.predicted_bytes(ctx.verdicts(t, run), int(run["p"]))
+    drawn = scene(run, said)
+    return replay.figure(drawn, ident, caption) if drawn else ""
+
+
+def how(ctx: Context, t: Technique) -> str:
+    """What the exemplar says of itself."""
+    if not ctx.written(t):
+        return NOT_WRITTEN
+    return annotate.explanation(ctx.source(t)) or md(t.summary)
+
+
+def measured(ctx: Context, t: Technique) -> str:
+    """Cards, and every rank behind them."""
+    run = ctx.card_run(t.id)
+    intro = ""
+    if run is not None:
+        intro = (
+            f"The figures are those of the run on {run['p']} ranks; the formulas are "
+            "the ones that the tests evaluate.\n\n"
+        )
+    elif not ctx.written(t):
+        intro = f"{NOT_WRITTEN} This is what its run will have to show.\n\n"
+    return f"{intro}{evidence.cards(ctx, t)}\n\n{evidence.table(ctx, t)}\n"
+
+
+def grows(ctx: Context, t: Technique) -> str:
+    """Curves over the number of ranks."""
+    drawn = evidence.curves(ctx, t)
+    if drawn:
+        return drawn + "\n"
+    if not ctx.written(t):
+        return NOT_WRITTEN
+    return "No recorded claim of this technique is a formula in p."
+
+
+def code(ctx: Context, t: Technique) -> str:
+    """The program itself."""
+    if not ctx.written(t):
+        return f"{NOT_WRITTEN} Its place is `{t.exemplar.as_posix()}`."
+    return annotate.code_block(ctx.source(t), t.exemplar.as_posix())
+
+
+def default_ranks(t: Technique) -> int:
+    """Four, where the technique allows it."""
+    return max(t.min_ranks, min(4, t.max_ranks or 4))
+
+
+def run_it(ctx: Context, t: Technique) -> str:
+    """Commands to copy."""
+    if not ctx.written(t):
+        return NOT_WRITTEN
+    p = default_ranks(t)
+    torchrun = f"torchrun --standalone --nproc-per-node {p} -m {t.module}"
+    parts = [
+        "Predicted, measured and verdict as a table:",
+        fence(f"atlas run {t.id} --ranks {p}", "{ .sh }"),
+        "The same file under plain torchrun; with GPUs it uses NCCL:",
+        fence(torchrun, "{ .sh }"),
+    ]
+    if t.dry:
+        parts += [
+            f"One rank of {max(t.dry)}, counted without the others:",
+            fence(f"atlas run {t.id} --dry {max(t.dry)}", "{ .sh }"),
+        ]
+    parts += [
+        "On a pretend GPU that refuses what NCCL refuses:",
+        fence(f"atlas run {t.id} --ranks {p} --emulate-gpu", "{ .sh }"),
+    ]
+    parts += _notebooks(ctx, t)
+    return "\n".join(parts)
+
+
+def _notebooks(ctx: Context, t: Technique) -> Iterator[str]:
+    for path in sorted((ctx.root / "measurements" / "notebooks").glob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if t.id in text or t.module in text:
+            yield f"\nIn a notebook: [{path.stem}](../../notebooks/{path.stem}.md)."
+
+
+def broken(ctx: Context, t: Technique) -> str:
+    """Each mutant: what it does, its diff, its run, and the claim that catches it."""
+    if not t.mutants:
+        return "No mutants are written for this technique yet."
+    record = ctx.record(t.id, "gloo") or {}
+    seen = {m["id"]: m for m in record.get("mutants", ())}
+    parts = [
+        "Plausible mistakes, one at a time. Each was put into the program and run; "
+        "the claims must notice.\n\n"
+        '<div class="choices" data-label="Mutant" markdown>'
+    ]
+    parts += [_mutant(ctx, t, m, seen.get(m.id)) for m in t.mutants]
+    return "\n\n".join([*parts, "</div>"])
+
+
+def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> str:
+    parts = [
+        f'<section class="choice" markdown>\n\n### {md(m.says)} '
+        f"{{ #mutant-{slug(m.id)} }}"
+    ]
+    if ctx.written(t):
+        parts.append(fence(diff(ctx.source(t), m, t.exemplar.name), "{ .diff }"))
+    parts.append(_caught(t, m, seen))
+    if seen and seen.get("run"):
+        ident = f"replay-{slug(m.id)}"
+        caption = f"The run with this mistake, on {seen['p']} ranks."
+        parts.append(_figure(ctx, t, seen["run"], ident, caption))
+    if m.seen_in:
+        parts.append(f"Seen in: [{md(m.seen_in.what)}]({_url(m.seen_in.source)}).")
+    return "\n\n".join([p for p in parts if p] + ["</section>"])
+
+
+def _caught(t: Technique, m: Mutant, seen: Json | None) -> str:
+    names = {c.id: c.says for c in t.claims}
+    if seen is None:
+        want = "the deadline" if m.deadline else listing(names[f] for f in m.fails)
+        return f"Not recorded yet. It must be caught by: {md(want)}."
+    if seen["ended"] == "deadline":
+        return f"{evidence.badge('it never ends: stopped at the deadline', 'bad')}"
+    if seen["ended"] == "error":
+        return f"{evidence.badge('it stops with an error', 'bad')}"
+    red = [evidence.badge(f"✗ {names.get(f, f)}", "bad") for f in seen["failed"]]
+    if not red:
+        return evidence.badge("not caught", "warn")
+    return f'<p class="badges">Claims that turn red: {"".join(red)}</p>'
+
+
+def diff(source: str, m: Mutant, name: str) -> str:
+    """The mutant as a unified diff of the exemplar."""
+    before = source.splitlines()
+    after = source.replace(m.find, m.replace).splitlines()
+    lines = list(difflib.unified_diff(before, after, name, name, n=2, lineterm=""))
+    return "\n".join(lines[2:]) or "The text to replace is not in the exemplar."
+
+
+def _url(address: str) -> str:
+    """An address that cannot end a Markdown link early."""
+    return address.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
+
+
+def production(ctx: Context, t: Technique) -> str:
+    """The setting that does this in earnest, its cost, and what we cannot show."""
+    parts = []
+    if t.production:
+        parts.append(
+            "| library | setting | version | source |\n|---|---|---|---|\n"
+            + "\n".join(
+                f"| {md(p.name)} | <code>{md(p.setting)}</code> | {md(p.version)} "
+                f"| [documentation]({_url(p.source)}) |"
+                for p in t.production
+            )
+        )
+    else:
+        parts.append("No production setting is recorded for this technique yet.")
+    if cost := ctx.production.get(t.id):
+        parts.append(_beside(cost))
+    if t.not_shown:
+        parts.append(f"**What this run cannot show.** {md(t.not_shown)}")
+    return "\n\n".join(parts)
+
+
+def _beside(cost: Json) -> str:
+    rows = [("", "this exemplar", md(cost["production"]))]
+    if cost.get("ours_bytes") is not None:
+        ours, theirs = cost["ours_bytes"], cost.get("theirs_bytes")
+        rows.append(("metered bytes", number(ours), number(theirs)))
+    if cost.get("ours_seconds") is not None:
+        ours = f"{amount(cost['ours_seconds'] * 1e3)} ms"
+        theirs = f"{amount(cost['theirs_seconds'] * 1e3)} ms"
+        rows.append(("time", ours, theirs))
+    ratio = f"; ratio {cost['ratio']:.2f}" if cost.get("ratio") else ""
+    note = f" {md(cost['note'])}" if cost.get("note") else ""
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows[1:])
+    return (
+        f"Side by side, in one run on {cost['p']} ranks{ratio}.{note}\n\n"
+        f"| {' | '.join(rows[0])} |\n|---|---|---|\n{body}"
+    )
+
+
+def users(ctx: Context, t: Technique) -> str:
+    """Systems that use it, oldest first."""
+    found = ctx.atlas.users(t.id)
+    if not found:
+        return "No system in the atlas is recorded as using it yet."
+    return "\n".join(
+        f"- [{md(s.name)}](../../systems/{s.id}.md), {s.year}: {md(s.summary)}"
+        for s in found
+    )
+
+
+def cite(p: Paper) -> str:
+    """Authors, year, title, venue."""
+    who = p.authors[0] if p.authors else ""
+    who = who if len(p.authors) == 1 else f"{who} and others"
+    if len(p.authors) == 2:
+        who = " and ".join(p.authors)
+    title = f"[{md(p.title)}]({_url(p.link)})" if p.link else md(p.title)
+    venue = f" {md(p.venue)}." if p.venue else ""
+    return f"{md(who)} ({p.year}). {title}.{venue}"
+
+
+def papers(ctx: Context, t: Technique) -> str:
+    """What it rests on, and how the surveys file it."""
+    lines = [
+        f"- {cite(ctx.atlas.papers[k])} [What rests on it](../../papers.md#{slug(k)})"
+        for k in t.papers
+    ]
+    if not lines:
+        lines = ["No paper is recorded for this technique yet."]
+    if t.surveys:
+        lines.append("\nIn the surveys:\n")
+        for key, term in t.surveys.items():
+            survey = ctx.atlas.surveys.get(key)
+            name = md(survey.name if survey else key)
+            lines.append(f"- [{name}](../../surveys.md#{slug(key)}): {md(term)}")
+    return "\n".join(lines)
+
+
+def api(ctx: Context, t: Technique) -> str:
+    """The exemplar's functions, and where its files are."""
+    parts = []
+    if ctx.written(t):
+        parts += [f"::: {t.module}.{m}" for m in annotate.members(ctx.source(t))]
+    else:
+        parts.append(NOT_WRITTEN)
+    parts.append(f'<p class="quiet files" markdown>Data: {_file(ctx, t.yaml.as_posix())}')
+    if ctx.written(t):
+        parts[-1] += f" · Program: {_file(ctx, t.exemplar.as_posix())}"
+    parts[-1] += "</p>"
+    return "\n\n".join(parts)
+
+
+def _file(ctx: Context, path: str) -> str:
+    if not ctx.edit:
+        return f"`{path}`"
+    return f"[edit {md(path)}]({ctx.edit.rstrip('/')}/{path})"
+
+
+def plain(text: str) -> str:
+    """Text for places that take no markup at all."""
+    return attr(text)
