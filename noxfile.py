@@ -196,7 +196,8 @@ def hand_over() -> None:
         sys.exit(f"noxfile: {problem}")
     except KeyboardInterrupt:
         sys.exit(130)
-    os.execv(python, [python, "-m", "nox", "-f", __file__, *sys.argv[1:]])
+    command = [python, "-m", "nox", "-f", __file__, *sys.argv[1:]]
+    os.execv(python, command)  # noqa: S606  without a shell, as it should be
 
 
 if __name__ == "__main__":
