@@ -20,6 +20,7 @@ _SPACE = re.compile(r"(?:\s+|%[^\n]*)*")
 _HEAD = re.compile(r"@\s*(\w+)\s*\{\s*([^\s,{}]+)\s*")
 _NAME = re.compile(r",\s*([A-Za-z]\w*)\s*=\s*")
 _CLOSE = re.compile(r",?\s*\}")
+_SWALLOWED = re.compile(r"\n[ \t]*[A-Za-z]+\s*=\s*[{\"\d]")  # the field after it
 _BARE = re.compile(r"\d+")
 
 
@@ -98,6 +99,9 @@ class _Parser:
         if self.text[start : start + 1] in ("{", '"'):
             self.at = self.end_of_value()
             inside = self.text[start + 1 : self.at - 1]
+            if _SWALLOWED.search(inside):
+                self.at = start
+                raise self.stop("a value whose braces and quotes are closed")
             if "\\" in inside:
                 at = start + 1 + inside.index("\\")
                 self.note(at, "a TeX escape", "the character itself, in UTF-8")

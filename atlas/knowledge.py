@@ -19,7 +19,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,24 +126,21 @@ class _Loader:
         axes = self._axes()
         techniques: dict[str, Technique] = {}
         for id, (reader, node, place) in sorted(self._techniques(axes).items()):
-            made = reader.record(node, Technique, id=id, axis=place[0], family=place[1])
-            self._keep(reader, made, techniques, self._check_technique)
+            technique = self._technique(reader, node, (id, *place))
+            self._keep(reader, technique, techniques)
         systems: dict[str, System] = {}
         for id, (reader, node) in self._folder("systems", "system").items():
-            made = reader.record(node, System, id=id)
-            self._keep(reader, made, systems, _check_system)
+            reader.checks = _SYSTEM_CHECKS
+            self._keep(reader, reader.record(node, System, id=id), systems)
         surveys: dict[str, Survey] = {}
         for id, (reader, node) in self._folder("surveys", "survey").items():
-            self._keep(reader, reader.record(node, Survey, id=id), surveys, _no_check)
+            self._keep(reader, reader.record(node, Survey, id=id), surveys)
         papers = self._papers()
         self._check_references()
         return Atlas(self.root, axes, techniques, systems, surveys, papers)
 
-    def _keep(
-        self, reader: Reader, made: Any, kept: dict[str, Any], check: Any
-    ) -> None:
+    def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
-            check(made, reader)
             kept[made.id] = made
         self._absorb(reader)
 
@@ -270,17 +267,35 @@ class _Loader:
 
     # Meaning
 
+    def _technique(
+        self, reader: Reader, node: Node, place: tuple[str, str, str]
+    ) -> Any:
+        id, axis, family = place
+        path = f"{axis}/{family}/{id}".replace("-", "_")
+        written = (self.root / "exemplars" / f"{path}.py").is_file()
+
+        def check_claim(claim: Claim, reader: Reader) -> None:
+            _check_claim(claim, reader, written)
+            self._check_formula(claim, reader)
+
+        reader.checks = {
+            Claim: check_claim,
+            Mutant: _check_mutant,
+            Ranks: _check_ranks,
+            Technique: self._check_technique,
+        }
+        return reader.record(node, Technique, id=id, axis=axis, family=family)
+
     def _check_technique(self, technique: Technique, reader: Reader) -> None:
-        written = (self.root / technique.exemplar).is_file()
         claims = [claim.id for claim in technique.claims]
         _once(technique.claims, reader)
         _once(technique.mutants, reader)
-        for claim in technique.claims:
-            _check_claim(claim, reader, written)
-            self._check_formula(claim, reader)
         for mutant in technique.mutants:
-            _check_mutant(mutant, claims, reader)
-        _check_ranks(technique, reader)
+            for failed in mutant.fails:
+                if failed not in claims:
+                    where = reader.place(mutant, "fails")
+                    what = f"unknown claim {shown(failed)}"
+                    reader.note(where, what, one_of(failed, claims))
         for axis, family in technique.also.items():
             self._check_also(technique, axis, family, reader)
 
@@ -324,10 +339,6 @@ class _Loader:
             return
         what = f"unknown source {shown(used.name)}"
         self.note(used.file, used.mark, what, "a key of papers.bib, or a link")
-
-
-def _no_check(_made: Any, _reader: Reader) -> None:
-    """A survey has nothing to check beyond its types and references."""
 
 
 def _by_key(paper: Paper) -> str:
@@ -379,44 +390,41 @@ def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
         reader.note(where, f"band [{low:g}, {high:g}]", "the lowest value first")
 
 
-def _check_mutant(mutant: Mutant, claims: list[str], reader: Reader) -> None:
-    """It fails claims that exist, or it runs into the deadline: one of the two."""
+def _check_mutant(mutant: Mutant, reader: Reader) -> None:
+    """It fails claims, or it runs into the deadline: one of the two."""
     if bool(mutant.fails) == mutant.deadline:
         both = "both" if mutant.deadline else "neither"
         what = f'mutant "{mutant.id}" has {both} fails and deadline'
         what = what.replace("neither fails and", "neither fails nor")
         reader.note(reader.place(mutant), what, "fails: [claims], or deadline: true")
-    for failed in mutant.fails:
-        if failed not in claims:
-            what = f"unknown claim {shown(failed)}"
-            where = reader.place(mutant, "fails")
-            reader.note(where, what, one_of(failed, claims))
     if mutant.find == mutant.replace:
         what = f'mutant "{mutant.id}" replaces a text by itself'
         reader.note(reader.place(mutant, "replace"), what, "another text")
 
 
-def _check_ranks(technique: Technique, reader: Reader) -> None:
-    ranks = technique.ranks
+def _check_ranks(ranks: Ranks, reader: Reader) -> None:
     if ranks.max is not None and ranks.max < ranks.min:
         where = reader.place(ranks, "max")
         reader.note(where, f"max {ranks.max} below min {ranks.min}", "min <= max")
     for world in ranks.dry:
         if world < ranks.min or (ranks.max is not None and world > ranks.max):
             most = ranks.max if ranks.max is not None else "any"
-            where = reader.place(technique, "ranks", "dry")
+            where = reader.place(ranks, "dry")
             what = f"dry world size {world}"
             reader.note(where, what, f"from {ranks.min} to {most}")
 
 
+def _check_cell(
+    cell: Use | Cell | Parallelism | OptimizerLocation | Topology, reader: Reader
+) -> None:
+    """What is called verified names its source."""
+    if cell.verified and cell.source is None:
+        expected = "source: a key of papers.bib, or a link"
+        reader.note(reader.place(cell), "verified without a source", expected)
+
+
 def _check_system(system: System, reader: Reader) -> None:
-    """What is called verified names its source; nothing is listed twice."""
-    cells = (system.parallelism, system.optimizer_location, system.topology)
-    for cell in (*system.uses, *system.cells, *cells):
-        if cell is not None and cell.verified and cell.source is None:
-            what = "verified without a source"
-            expected = "source: a key of papers.bib, or a link"
-            reader.note(reader.place(cell), what, expected)
+    """Nothing is listed twice, and the venue comes after the work."""
     seen: set[str] = set()
     listed: list[tuple[Use | Cell, str]] = [(u, u.technique) for u in system.uses]
     listed += [(cell, cell.family) for cell in system.cells]
@@ -430,6 +438,12 @@ def _check_system(system: System, reader: Reader) -> None:
         where = reader.place(system, "venue_year")
         reader.note(where, what, "the venue after the first appearance")
 
+
+_CELLS = (Use, Cell, Parallelism, OptimizerLocation, Topology)
+_SYSTEM_CHECKS: dict[type, Callable[[Any, Reader], None]] = {
+    System: _check_system,
+    **dict.fromkeys(_CELLS, _check_cell),
+}
 
 _REQUIRED = ("title", "author", "year")
 _SHAPES = {
@@ -545,7 +559,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     counts = (len(atlas.techniques), len(atlas.systems), len(atlas.papers))
-    print("{} techniques, {} systems, {} papers: no problem".format(*counts))
+    print("techniques: {}, systems: {}, papers: {}; no problem".format(*counts))
     return 0
 
 

@@ -113,10 +113,14 @@ def _optional(f: dataclasses.Field[Any]) -> bool:
 
 @dataclass
 class Reader:
-    """Reads the trees of one file; keeps problems, references and places."""
+    """Reads the trees of one file; keeps problems, references and places.
+
+    `checks` says what more must hold for a dataclass than its annotations can say.
+    """
 
     file: str
     problems: list[Problem] = field(default_factory=list)
+    checks: dict[type, Callable[[Any, Reader], None]] = field(default_factory=dict)
     references: list[Reference] = field(default_factory=list)
     _places: dict[int, tuple[Any, Mapping]] = field(default_factory=dict)
 
@@ -139,21 +143,26 @@ class Reader:
             return self._wrong(node, "keys and values")
         known = _fields(cls)
         values: dict[str, Any] = {}
+        meant: set[str | None] = set()  # by a key that is not known
         for entry, item in node.entries:
             if entry.text not in known:
                 what = f"unknown key {shown(entry.text)}"
                 self.note(entry.mark, what, one_of(entry.text, known))
+                meant.add(nearest(entry.text, known))
             elif entry.text not in values:
                 values[entry.text] = self.value(item, known[entry.text][0])
         for name, (_, f) in known.items():
-            if name not in values and not _optional(f):
-                values[name] = self.note(
-                    node.mark, f'missing key "{name}"', str(f.metadata["says"])
-                )
+            if name in values or _optional(f):
+                continue
+            values[name] = BAD
+            if name not in meant:
+                self.note(node.mark, f'missing key "{name}"', str(f.metadata["says"]))
         if any(value is BAD for value in values.values()):
             return BAD
         made = cls(**given_, **values)
         self._places[id(made)] = (made, node)
+        if cls in self.checks:
+            self.checks[cls](made, self)
         return made
 
     def value(self, node: Node, hint: Any) -> Any:  # noqa: PLR0911, one per hint
