@@ -13,8 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SELF = Path(__file__).relative_to(ROOT)
-#: Folders that hold nothing we wrote.
-FOREIGN = {".git", ".nox", "site", "vendor", "__pycache__", "dist"}
+#: Folders that hold nothing we wrote; the last two only at the root.
+FOREIGN = {".git", ".nox", "vendor", "__pycache__"}
+BUILT = {"site", "dist"}
 MAY_UNPICKLE = re.compile(r"atlas/(launch|ranks)\w*\.py")
 
 
@@ -22,9 +23,9 @@ def ours(*suffixes: str) -> list[Path]:
     """Our files with these suffixes, relative to the root."""
     found = []
     for folder, inside, files in os.walk(ROOT):
-        inside[:] = sorted(
-            d for d in inside if d not in FOREIGN and not d.endswith("_cache")
-        )
+        skipped = FOREIGN | BUILT if Path(folder) == ROOT else FOREIGN
+        inside[:] = sorted(set(inside) - skipped)
+        inside[:] = [name for name in inside if not name.endswith("_cache")]
         paths = (Path(folder, name).relative_to(ROOT) for name in sorted(files))
         found += [p for p in paths if p.suffix in suffixes]
     return found
@@ -66,6 +67,12 @@ def unsafe(path: Path, text: str) -> list[str]:
         if reason:
             found.append(f"{path}:{line}: {name}: {reason}")
     return found
+
+
+def test_our_files_are_all_seen() -> None:
+    seen = {path.parts[:2] for path in ours(".py")}
+    assert {("atlas", "site"), ("atlas", "oracle"), ("tests", SELF.name)} <= seen
+    assert not any("vendor" in path.parts for path in ours(".js"))
 
 
 # --- sizes
