@@ -1,0 +1,88 @@
+"""The command line: `atlas list | show | run | record | serve | stats | new`.
+
+Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
+No torch is imported here: the ranks do that, in processes of their own.
+"""
+
+import signal
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from atlas import __version__
+from atlas.commands import browse, common, new, record, run, serve, show
+from atlas.knowledge import TaxonomyError
+from atlas.record import RecordError
+from atlas.verdict import ClaimError
+
+
+class Surface(TyperGroup):
+    """Where every expected error becomes its line and its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what is not expected here stays a traceback."""
+        try:
+            return super().invoke(ctx)
+        except common.Wrong as wrong:
+            common.say(str(wrong))
+            raise typer.Exit(wrong.code) from None
+        except TaxonomyError as error:
+            for problem in error.problems:
+                common.say(problem)
+            raise typer.Exit(2) from None
+        except (ClaimError, RecordError) as error:
+            common.say(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest is tidying up
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Surface,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("list")(browse.list_techniques)
+app.command("show")(show.show)
+app.command("run")(run.run)
+app.command("record")(record.record)
+app.command("serve")(serve.serve)
+app.command("stats")(browse.stats)
+app.command("new")(new.new)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"atlas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def atlas(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """The Atlas of Distributed Deep Learning: an executable survey.
+
+    Examples:
+
+    \b
+    atlas list                             every technique, and what is proven
+    atlas show zero-3                      one of them: claims, formulas, records
+    atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
+    atlas run ring-all-reduce --dry 1024   count it on 1024 ranks
+
+    Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
+    """
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="atlas")

@@ -1,0 +1,1 @@
+"""The commands of `atlas`, one file each; atlas/cli.py puts them together."""

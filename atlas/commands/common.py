@@ -1,0 +1,240 @@
+"""What the commands share: names, completion, JSON, proofs, waiting."""
+
+import contextlib
+import difflib
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atlas import knowledge, record
+from atlas.knowledge import Atlas, Technique
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: What takes longer than this says that it is at work.
+PATIENCE = 0.5
+
+
+class Wrong(Exception):
+    """What was asked cannot be done; the message is the one line to print."""
+
+    def __init__(self, line: str, code: int = 2):
+        super().__init__(line)
+        self.code = code
+
+
+def out() -> "Console":
+    """Where results go."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def err() -> "Console":
+    """Where progress goes."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(line: str) -> None:
+    """One line of trouble."""
+    typer.secho(line, err=True, fg=typer.colors.RED)
+
+
+def print_json(value: Any) -> None:
+    """Plain JSON, which knows no infinity: such a number becomes a string."""
+    sys.stdout.write(json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {k: _finite(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_finite(v) for v in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
+
+
+# Names
+
+
+def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that this one was probably meant to be, the best first."""
+    word, known = name.casefold(), sorted(known)
+    inside = [k for k in known if word and (word in k or k in word)]
+    close = difflib.get_close_matches(word[:80], known, n=most, cutoff=0.5)
+    return list(dict.fromkeys([*close, *inside]))[:most]
+
+
+def unknown(kind: str, name: str, known: Iterable[str], otherwise: str) -> Wrong:
+    """One line: what was asked for, and what was probably meant."""
+    found = near(name, known)
+    hint = f"did you mean {' or '.join(found)}?" if found else otherwise
+    return Wrong(f'there is no {kind} "{name}": {hint}')
+
+
+def technique_named(atlas: Atlas, name: str) -> Technique:
+    """The technique of this id."""
+    if name in atlas.techniques:
+        return atlas.techniques[name]
+    if name in atlas.systems:
+        raise Wrong(f"{name} is a system, not a technique: atlas show {name}")
+    raise unknown("technique", name, atlas.techniques, "atlas list shows all")
+
+
+def written(atlas: Atlas, technique: Technique) -> bool:
+    """Whether the technique has an exemplar."""
+    return (atlas.root / technique.exemplar).is_file()
+
+
+def runnable(atlas: Atlas, name: str) -> Technique:
+    """The technique of this id, if it can be run here at all."""
+    from importlib.util import find_spec
+
+    from atlas.launch import ROOT
+
+    technique = technique_named(atlas, name)
+    if not written(atlas, technique):
+        raise Wrong(f"{name}: its exemplar is not written yet ({technique.exemplar})")
+    if find_spec("torch") is None:
+        install = 'pip install -c constraints.txt -e ".[run]"'
+        raise Wrong(f"running {name} needs torch: {install}")
+    if atlas.root.resolve() != ROOT:
+        install = f"pip install -e {atlas.root.resolve()}"
+        raise Wrong(f"this atlas runs what is in {ROOT}; for what is here: {install}")
+    return technique
+
+
+# Completion: reads names of files, and parses none
+
+
+def _technique_files() -> list[Path]:
+    try:
+        root = knowledge.find_root()
+    except knowledge.TaxonomyError:
+        return []
+    return sorted((root / "taxonomy" / "techniques").glob("*/*/*.yaml"))
+
+
+def complete_technique(incomplete: str) -> list[str]:
+    """Techniques that begin like this."""
+    return [p.stem for p in _technique_files() if p.stem.startswith(incomplete)]
+
+
+def complete_any(incomplete: str) -> list[str]:
+    """Techniques and systems that begin like this."""
+    files = _technique_files()
+    if files:
+        files += sorted(files[0].parents[3].glob("systems/*.yaml"))
+    return [p.stem for p in files if p.stem.startswith(incomplete)]
+
+
+def _axes() -> tuple[knowledge.Axis, ...]:
+    try:
+        return knowledge.load().axes
+    except knowledge.TaxonomyError:
+        return ()
+
+
+def complete_axis(incomplete: str) -> list[tuple[str, str]]:
+    """Axes that begin like this, each with its question."""
+    return [(a.id, a.question) for a in _axes() if a.id.startswith(incomplete)]
+
+
+def complete_family(incomplete: str) -> list[tuple[str, str]]:
+    """Families that begin like this, each with its sentence."""
+    families = [f for a in _axes() for f in a.families]
+    return [(f.id, f.summary) for f in families if f.id.startswith(incomplete)]
+
+
+def complete_place(incomplete: str) -> list[str]:
+    """AXIS/FAMILY/ of a new technique."""
+    places = [f"{f.path}/" for a in _axes() for f in a.families]
+    return [place for place in places if place.startswith(incomplete)]
+
+
+def complete_mutant(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Mutants of the technique that stands on the line already."""
+    try:
+        technique = knowledge.load().techniques.get(ctx.params.get("name") or "")
+    except knowledge.TaxonomyError:
+        return []
+    mutants = technique.mutants if technique else ()
+    return [(m.id, m.says) for m in mutants if m.id.startswith(incomplete)]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Plain JSON instead.")]
+
+
+# Proofs
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What one record proves: on how many ranks, when, on which torch."""
+
+    backend: str
+    ranks: tuple[int, ...]
+    recorded: str
+    torch: str
+    stale: bool
+
+    def __str__(self) -> str:
+        counts = " ".join(map(str, self.ranks))
+        older = " (older source)" if self.stale else ""
+        return f"{self.backend} {counts}{older}"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def proofs(atlas: Atlas, technique: Technique) -> list[Proof]:
+    """What is proven of a technique, backend by backend."""
+    found = []
+    for backend in record.MODES if written(atlas, technique) else ():
+        kept = record.read(atlas.root, backend, technique.id)
+        if kept is not None:
+            found.append(
+                Proof(
+                    backend,
+                    tuple(run["p"] for run in kept["runs"]),
+                    kept["recorded"],
+                    kept["versions"]["torch"],
+                    record.stale(atlas.root, technique, kept),
+                )
+            )
+    return found
+
+
+# Waiting
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Say on a terminal what is going on, once it takes more than a moment."""
+    console = err()
+    if not console.is_terminal:
+        yield
+        return
+    status = console.status(text)
+    timer = threading.Timer(PATIENCE, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()

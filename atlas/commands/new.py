@@ -1,0 +1,78 @@
+"""`atlas new AXIS/FAMILY/NAME`: begin a technique with files that run and hold."""
+
+from typing import Annotated
+
+import typer
+
+from atlas import knowledge, scaffold
+from atlas.commands import common
+from atlas.commands.common import Wrong
+
+Place = Annotated[
+    str,
+    typer.Argument(
+        help="Where it belongs, and its name.",
+        metavar="AXIS/FAMILY/NAME",
+        autocompletion=common.complete_place,
+    ),
+]
+
+STEPS = """
+1. Look at what it does now:      atlas run {id} --ranks 4
+2. Say what is known, in          {yaml}
+3. Predict each number, in        atlas/oracle/formulas.py
+4. Do it in the open, in          {exemplar}
+5. Break it, then record it:      atlas run {id} --mutant {mutant}
+                                  atlas record {id}
+CONTRIBUTING.md says more about each."""
+
+
+def new(place: Place) -> None:
+    """Begin a technique: its data and an exemplar, which runs and holds as it is.
+
+    Examples:
+
+    \b
+    atlas new communication-pattern/collective/tree-all-reduce
+    """
+    atlas = knowledge.load()
+    try:
+        technique, files = scaffold.create(atlas, *_parts(atlas, place))
+    except scaffold.ScaffoldError as error:
+        raise Wrong(str(error)) from None
+    for file in files:
+        typer.echo(f"wrote {file}")
+    typer.echo(
+        STEPS.format(
+            id=technique.id,
+            yaml=technique.yaml,
+            exemplar=technique.exemplar,
+            mutant=technique.mutants[0].id,
+        )
+    )
+
+
+def _parts(atlas: knowledge.Atlas, place: str) -> tuple[str, str, str]:
+    parts = place.split("/")
+    if len(parts) != 3:
+        raise Wrong(f'"{place}": expected AXIS/FAMILY/NAME, like {_example(atlas)}')
+    axis, family, name = parts
+    axes = {a.id: a for a in atlas.axes}
+    if axis not in axes:
+        raise common.unknown("axis", axis, axes, f"there are {', '.join(axes)}")
+    if f"{axis}/{family}" not in atlas.families:
+        raise _no_family(atlas, axis, family)
+    return axis, family, name
+
+
+def _no_family(atlas: knowledge.Atlas, axis: str, family: str) -> Wrong:
+    elsewhere = [f.path for f in atlas.families.values() if f.id == family]
+    if elsewhere:
+        return Wrong(f'there is no family "{axis}/{family}": it is {elsewhere[0]}')
+    here = [f.id for f in atlas.families.values() if f.axis == axis]
+    otherwise = f"there are {', '.join(here)}"
+    return common.unknown(f"family of {axis}", family, here, otherwise)
+
+
+def _example(atlas: knowledge.Atlas) -> str:
+    return f"{next(iter(atlas.families))}/my-technique"

@@ -1,0 +1,314 @@
+"""`atlas run NAME`: run a technique; predicted, measured and verdict of every claim."""
+
+import contextlib
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atlas import knowledge, record
+from atlas.commands import common
+from atlas.commands.common import Json, Wrong
+from atlas.knowledge import Atlas, Mutant, Technique
+from atlas.launch import LaunchError, cuda_present
+from atlas.verdict import Verdict, failed, judge
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DEADLINE = 60.0
+LABELS = {
+    "gloo": "gloo",
+    "dry": "dry: values mean nothing",
+    "emulated": "emulated",
+    "nccl": "nccl",
+}
+STYLES = {"holds": "green", "FAILS": "bold red", "not judged": "dim"}
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A technique.", metavar="NAME", autocompletion=common.complete_technique
+    ),
+]
+RanksOption = Annotated[
+    int | None,
+    typer.Option("--ranks", "-n", help="How many ranks; 4 where it allows that many."),
+]
+DryOption = Annotated[
+    int | None,
+    typer.Option(help="Count on this many pretended ranks: values mean nothing."),
+]
+EmulateOption = Annotated[
+    bool,
+    typer.Option("--emulate-gpu", help="On pretended GPUs, and a strict NCCL on gloo."),
+]
+MutantOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Make this mistake in it.",
+        metavar="ID",
+        autocompletion=common.complete_mutant,
+    ),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        help=f"Seconds it may take; {DEADLINE:g}, and {record.MUTANT_DEADLINE:g} "
+        "for a mutant.",
+        metavar="SECONDS",
+    ),
+]
+AllRanksOption = Annotated[
+    bool, typer.Option("--all-ranks", help="One line a rank, not one a claim.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Tracebacks, when it fails.")
+]
+
+
+def run(
+    name: Name,
+    ranks: RanksOption = None,
+    dry: DryOption = None,
+    emulate_gpu: EmulateOption = False,
+    mutant: MutantOption = None,
+    timeout: TimeoutOption = None,
+    all_ranks: AllRanksOption = False,
+    json: Json = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run a technique: what was predicted, what was measured, the verdict.
+
+    On a machine with GPUs it runs on NCCL; with CUDA_VISIBLE_DEVICES= before the
+    command, on gloo. Exit code 1: a claim failed, of a mutant too.
+
+    Examples:
+
+    \b
+    atlas run ring-all-reduce --ranks 4
+    atlas run ring-all-reduce --dry 1024
+    atlas run ring-all-reduce --emulate-gpu --all-ranks
+    atlas run top-k-error-feedback --ranks 4 --json
+    """
+    atlas = knowledge.load()
+    technique = common.runnable(atlas, name)
+    mode, p = _where(technique, ranks, dry, emulate_gpu)
+    chosen = _mutant(technique, mutant)
+    limit = timeout or (record.MUTANT_DEADLINE if chosen else DEADLINE)
+    try:
+        found = _measure(atlas, technique, chosen, p, mode, limit)
+    except LaunchError as error:
+        _give_up(error, chosen, verbose)
+    verdicts = judge(technique, found)
+    if json:
+        common.print_json(_plain(technique, chosen, found, verdicts))
+    else:
+        _print(technique, chosen, found, verdicts, all_ranks)
+    if failed(verdicts):
+        raise typer.Exit(1)
+
+
+def _where(
+    t: Technique, ranks: int | None, dry: int | None, emulate: bool
+) -> tuple[str, int]:
+    """The mode, and how many ranks."""
+    if dry is not None:
+        if ranks is not None or emulate:
+            other = f"--ranks {ranks}" if ranks is not None else "--emulate-gpu"
+            raise Wrong(f"--dry {dry} and {other}: give one of them")
+        return "dry", dry
+    p = ranks if ranks is not None else max(t.min_ranks, min(4, t.max_ranks or 4))
+    if emulate:
+        return "emulated", p
+    return "nccl" if cuda_present() else "gloo", p
+
+
+def _mutant(t: Technique, name: str | None) -> Mutant | None:
+    if name is None:
+        return None
+    mutants = {m.id: m for m in t.mutants}
+    if name not in mutants:
+        has = ", ".join(mutants) or "no mutant"
+        raise common.unknown("mutant", name, mutants, f"{t.id} has {has}")
+    return mutants[name]
+
+
+def _measure(
+    atlas: Atlas, t: Technique, mutant: Mutant | None, p: int, mode: str, limit: float
+) -> dict[str, Any]:
+    source = record.mutated(atlas.root, t, mutant) if mutant else None
+    text = f"starting ranks and running {t.id} on {p} ({LABELS[mode]})"
+    # What the ranks print goes beside the result, not into it.
+    with common.waiting(text), contextlib.redirect_stdout(sys.stderr):
+        return record.measure(t, p, mode=mode, source=source, timeout=limit)
+
+
+def _give_up(error: LaunchError, mutant: Mutant | None, verbose: bool) -> None:
+    """The run gave no figures: say why, the cause first."""
+    if error.refused:
+        raise Wrong(error.summary) from None
+    line = f"mutant {mutant.id}: {error.summary}" if mutant else error.summary
+    if mutant and mutant.deadline and error.summary.startswith("no end after"):
+        raise Wrong(f"{line}; that is how it is known", 1) from None
+    if verbose:
+        line = f"{line}{str(error).removeprefix(error.summary)}"
+    elif str(error) != error.summary:
+        line += " (--verbose shows where)"
+    raise Wrong(line, 1) from None
+
+
+# What is printed
+
+
+def _plain(
+    t: Technique, mutant: Mutant | None, found: dict[str, Any], verdicts: list[Verdict]
+) -> dict[str, Any]:
+    return {
+        "technique": t.id,
+        "mutant": mutant.id if mutant else None,
+        "mode": found["mode"],
+        "label": LABELS[found["mode"]],
+        "p": found["p"],
+        "ranks": [rank["rank"] for rank in found["ranks"]],
+        "given": found["given"],
+        "seconds": found["times"]["seconds"],
+        "holds": not failed(verdicts),
+        "failed": failed(verdicts),
+        "claims": [asdict(v) for v in verdicts],
+    }
+
+
+def _print(
+    t: Technique,
+    mutant: Mutant | None,
+    found: dict[str, Any],
+    verdicts: list[Verdict],
+    all_ranks: bool,
+) -> None:
+    from rich.text import Text
+
+    console = common.out()
+    title = f"{t.name} on {_ranks(found['p'])} ({LABELS[found['mode']]})"
+    console.print(Text(title, style="bold"))
+    if mutant:
+        console.print(Text(f"with the mutant {mutant.id}: {mutant.says}"))
+    console.print(_table(verdicts, all_ranks))
+    style = "bold red" if failed(verdicts) else "green"
+    console.print(Text(f"{conclusion(found, verdicts)}", style=style), soft_wrap=True)
+    if mutant:
+        console.print(Text(_catch(mutant, failed(verdicts))), soft_wrap=True)
+
+
+def _table(verdicts: list[Verdict], all_ranks: bool) -> "Table":
+    """One line a claim; or one a rank, where asked."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("claim", style="cyan", no_wrap=True)
+    if all_ranks:
+        table.add_column("rank", justify="right")
+    table.add_column("predicted", justify="right")
+    table.add_column("measured", justify="right")
+    table.add_column("verdict")
+    for group in _groups(verdicts, all_ranks):
+        v = group[0]
+        rank = ["run" if v.rank is None else str(v.rank)] if all_ranks else []
+        table.add_row(v.claim, *rank, predicted(group), measured(group), verdict(group))
+    return table
+
+
+def _groups(verdicts: list[Verdict], all_ranks: bool) -> list[list[Verdict]]:
+    if all_ranks:
+        return [[v] for v in verdicts]
+    groups: dict[str, list[Verdict]] = {}
+    for v in verdicts:
+        groups.setdefault(v.claim, []).append(v)
+    return list(groups.values())
+
+
+def predicted(group: list[Verdict]) -> str:
+    """What the formula says, or how close it has to be."""
+    v = group[0]
+    match v.kind:
+        case "equal":
+            return "equal"
+        case "close" | "statistical":
+            return v.note if v.measured is not None else v.kind
+        case "bound":
+            return f"at most {_range([v.predicted for v in group])}"
+    return _range([v.predicted for v in group])
+
+
+def measured(group: list[Verdict]) -> str:
+    """What the ranks found; of checks, the worst."""
+    values = [v.measured for v in group if v.measured is not None]
+    if not values:
+        return "-"
+    if group[0].kind in ("equal", "close"):
+        worst = max(values)
+        return "equal" if worst == 0 else f"off by {worst:.2g}"
+    return _range(values)
+
+
+def verdict(group: list[Verdict]) -> str:
+    """Whether the claim holds; where not, on which ranks or why."""
+    bad = [v for v in group if v.ok is False]
+    word = "FAILS" if bad else "holds"
+    if all(v.ok is None for v in group):
+        word = "not judged"
+    why = ""
+    if bad and len(bad) < len(group):
+        some = ", ".join(str(v.rank) for v in bad[:8])
+        why = f" on rank {some}{' ...' if len(bad) > 8 else ''}"
+    reasons = [v for v in bad or group if v.measured is None and v.note]
+    if reasons:
+        why += f": {reasons[0].note}"
+    return f"[{STYLES[word]}]{word}[/]{why}"
+
+
+def _range(values: list[Any]) -> str:
+    known = [v for v in values if v is not None]
+    if not known:
+        return "-"
+    low, high = min(known), max(known)
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def number(value: float) -> str:
+    """Integers whole, with their thousands apart."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _ranks(p: int) -> str:
+    return "1 rank" if p == 1 else f"{p:,} ranks"
+
+
+def conclusion(found: dict[str, Any], verdicts: list[Verdict]) -> str:
+    """The one line to remember."""
+    bad = failed(verdicts)
+    claims = list(dict.fromkeys(v.claim for v in verdicts))
+    judged = {v.claim for v in verdicts if v.ok is not None}
+    where = f"{_ranks(found['p'])} ({LABELS[found['mode']]})"
+    if found["mode"] == "dry":
+        some = ", ".join(str(rank["rank"]) for rank in found["ranks"])
+        where = f"ranks {some} of {found['p']:,} ({LABELS['dry']})"
+    if bad:
+        fail = "fails" if len(bad) == 1 else "fail"
+        line = f"{len(bad)} of {len(claims)} claims {fail} on {where}: {', '.join(bad)}"
+    elif len(judged) < len(claims):
+        hold = "1 claim holds" if len(judged) == 1 else f"{len(judged)} claims hold"
+        line = f"{hold} on {where}, {len(claims) - len(judged)} not judged"
+    else:
+        line = f"all {len(claims)} claims hold on {where}"
+    return f"{line}; {found['times']['seconds']:.3g} s"
+
+
+def _catch(mutant: Mutant, bad: list[str]) -> str:
+    if not bad:
+        return "no claim noticed the mutant"
+    held = [claim for claim in mutant.fails if claim not in bad]
+    rest = f"; expected to fail but held: {', '.join(held)}" if held else ""
+    return f"caught by {', '.join(bad)}{rest}"

@@ -1,0 +1,61 @@
+"""`atlas serve`: the site, on the next free port of this machine."""
+
+import contextlib
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from atlas import knowledge
+from atlas.commands.common import Wrong
+
+FIRST, TRIES = 8000, 100
+HOST = "127.0.0.1"
+
+PortOption = Annotated[
+    int,
+    typer.Option(min=1, max=65535, help="Where to begin looking for a free port."),
+]
+
+
+def serve(port: PortOption = FIRST) -> None:
+    """Serve the site on this machine, rebuilt when a file changes.
+
+    Examples:
+
+    \b
+    atlas serve
+    atlas serve --port 8080
+    """
+    root = knowledge.find_root()
+    if find_spec("mkdocs") is None:
+        install = 'pip install -c constraints.txt -e ".[docs]"'
+        raise Wrong(f"the site is built with MkDocs: {install}")
+    free = free_port(port)
+    if free != port:
+        typer.echo(f"port {port} is taken")
+    address = f"http://{HOST}:{free}"
+    typer.echo(f"building the site; it will be on {address} (Ctrl-C stops it)")
+    sys.stdout.flush()
+    os.chdir(root)
+    # MkDocs takes the place of this process: nothing stands between it and Ctrl-C.
+    os.execv(sys.executable, command(free))  # noqa: S606
+
+
+def command(port: int) -> list[str]:
+    """How the site is served."""
+    return [sys.executable, "-m", "mkdocs", "serve", "-a", f"{HOST}:{port}"]
+
+
+def free_port(first: int) -> int:
+    """The first port from here on that nobody listens on."""
+    last = min(first + TRIES, 65536)
+    for port in range(first, last):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise Wrong(f"no free port from {first} to {last - 1}: give another --port")
