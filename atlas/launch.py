@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +63,15 @@ class Rank:
     pid: int
     answer: tuple[str, Any] | None = None
     code: int | None = None
-    hung: bool = field(default=False)
+    hung: bool = False
+    cut: bool = False  # ended by us, when it was over: neither cause nor echo
 
     @property
     def failed(self) -> bool:
-        """Ended, and not with a value."""
+        """Ended of itself, and not with a value."""
         if self.answer is not None:
             return self.answer[0] == "error"
-        return self.code is not None
+        return self.code is not None and not self.cut
 
     @property
     def guilt(self) -> int:
@@ -88,6 +89,8 @@ class Rank:
         """What became of this rank, in one line."""
         if self.hung:
             return f"rank {self.rank} is stopped (process {self.pid})"
+        if self.cut and self.answer is None:
+            return f"rank {self.rank} was still at work"
         if self.answer is None:
             return f"rank {self.rank} {_end(self.code)}"
         kind, message, _ = self.answer[1]
@@ -129,6 +132,7 @@ def launch(
                 work=work,
                 folder=folder,
                 timeout=group_timeout or timeout,
+                path=[str(ROOT), *(p or os.getcwd() for p in sys.path)],
                 dry=dry,
                 env={**_environment(rank, ranks), **(env or {})},
             )
@@ -193,7 +197,7 @@ class _Run:
 
     def start(self, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
         self.ranks: list[Rank] = []
-        server_side.send(self.server.control, "start", [b.fileno() for _, b in pairs])
+        self.server.tell("start", str(self.folder), [b.fileno() for _, b in pairs])
         for _, theirs in pairs:
             theirs.close()
         kind, pids = self.server.hear()
@@ -218,7 +222,7 @@ class _Run:
                     self.late = not failed
                     break
                 for key, _ in ready:
-                    self.hear(selector, key)
+                    self.hear(selector, key, end)
                 if not failed and any(r.failed for r in self.ranks):
                     failed = True
                     end = min(end, time.monotonic() + GRACE)
@@ -226,13 +230,17 @@ class _Run:
         if self.late:
             self.ask_for_stacks()
 
-    def hear(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    def hear(
+        self, selector: selectors.BaseSelector, key: selectors.SelectorKey, end: float
+    ) -> None:
         if key.data is None:
             _, place, code = self.server.hear()
             self.ranks[place].code = code
             return
         assert isinstance(key.fileobj, socket.socket)
         try:
+            # A rank may stop in the middle of its answer.
+            key.fileobj.settimeout(max(0.1, end - time.monotonic()))
             key.data.answer, _ = server_side.receive(key.fileobj)
         except (EOFError, OSError):
             selector.unregister(key.fileobj)
@@ -255,13 +263,14 @@ class _Run:
 
     def end(self) -> None:
         """Kill what is left of this run, and hear that it is gone."""
-        if not any(r.code is None for r in self.ranks):
-            return
-        server_side.send(self.server.control, "kill")
-        while any(r.code is None for r in self.ranks):
-            message = self.server.hear()
-            if message[0] == "exit":
-                self.ranks[message[1]].code = message[2]
+        left = [r for r in self.ranks if r.code is None]
+        if not left or not self.server.alive:
+            return  # the ranks of a dead server die with it
+        self.server.tell("kill")
+        for rank in left:
+            rank.cut = True
+        while any(r.code is None for r in left):
+            _, place, self.ranks[place].code = self.server.hear()
 
     def show_output(self) -> None:
         """What the ranks printed, each line with its rank."""
@@ -277,22 +286,25 @@ class _Run:
             kind, message, _ = first.answer[1]
             if kind == "Refused":
                 return LaunchError(message, refused=True)
-        if self.late and not first.hung:
+        if self.late:
             silent = [r.rank for r in self.ranks if r.answer is None]
-            summary = f"no end after {self.timeout:g} s: ranks {silent} are still at work"
-            return LaunchError(summary, "\n".join(self.stack_of(r) for r in self.ranks))
+            summary = f"no end after {self.timeout:g} s: "
+            summary += f"ranks {silent} are still at work"
+            stacks = "\n".join(self.stack_of(r) for r in self.ranks)
+            return LaunchError(first.line if first.hung else summary, stacks)
         return LaunchError(first.line, "\n".join(self.detail(r, first) for r in bad))
 
     def stack_of(self, rank: Rank) -> str:
         if rank.answer is not None:
             return f"--- rank {rank.rank} had ended"
-        return f"--- rank {rank.rank}\n{self.stack(rank) or '(no stack)'}"
+        none = "(it is stopped)" if rank.hung else "(no stack)"
+        return f"--- rank {rank.rank}\n{self.stack(rank) or none}"
 
     def detail(self, rank: Rank, first: Rank) -> str:
         if rank is not first:
             return f"then {rank.line}"
         printed = _read(self.folder / f"out.{rank.rank}")[-2000:]
-        trace = rank.answer[1][2] if rank.answer else ""
+        trace = rank.answer[1][2] if rank.answer else self.stack(rank)
         return f"--- rank {rank.rank}\n{trace}{printed}" if trace or printed else ""
 
 
@@ -308,12 +320,13 @@ class _Server:
 
     def __init__(self, *, warm: bool, emulate: bool):
         self.control, theirs = socket.socketpair()
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         mode = ["warm" if warm else "cold", "emulated" if emulate else "real"]
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", "atlas.ranks", "server", str(theirs.fileno())]
         with theirs:
-            self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "atlas.ranks", "server", str(theirs.fileno()), *mode],
+            self.process = subprocess.Popen(
+                [*command, *mode],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stderr=self.errors,
@@ -322,6 +335,10 @@ class _Server:
             )
         self.hear()
 
+    def tell(self, order: str, folder: str = "", fds: list[int] | None = None) -> None:
+        with contextlib.suppress(OSError):  # if it is dead, `hear` will say so
+            server_side.send(self.control, (order, folder), fds)
+
     def hear(self) -> Any:
         try:
             return server_side.receive(self.control)[0]
@@ -329,6 +346,7 @@ class _Server:
             self.process.wait()
             self.errors.seek(0)
             said = self.errors.read().decode(errors="replace").strip()
+            self.close()
             last = said.splitlines()[-1] if said else "it said nothing"
             raise LaunchError(f"the rank server ended: {last}", said) from None
 
@@ -352,7 +370,10 @@ def _server(emulate: bool) -> Iterator[_Server]:
     key = (os.getpid(), emulate)
     with _lock:
         server = _servers.get(key)
-        if server is None or not server.alive:
+        if server is not None and not server.alive:
+            server.close()
+            server = None
+        if server is None:
             server = _servers[key] = _Server(warm=not cuda_present(), emulate=emulate)
         try:
             yield server
@@ -383,7 +404,7 @@ def torchrun(
     """The real torchrun on this machine, in a session of its own; ends in time."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), *arguments]
-    with subprocess.Popen(  # noqa: S603
+    with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ import importlib
 import os
 import pickle
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -51,6 +52,7 @@ class Job:
     work: bytes  # cloudpickle of (function, arguments)
     folder: str  # rendezvous, output and stacks
     timeout: float  # of the process group
+    path: list[str]  # where the launcher finds its modules
     dry: bool = False
     env: dict[str, str] = field(default_factory=dict)
 
@@ -93,18 +95,20 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     alive: dict[int, int] = {}  # pid -> place in the launch
+    folder = ""
     send(control, "ready")
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select([control.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
             _reap(control, alive)
-        if control in ready:
+        if control.fileno() in ready:
             try:
-                order, fds = receive(control, most_fds=64)
+                (order, place), fds = receive(control, most_fds=64)
             except (EOFError, OSError):
                 break
             if order == "start":
+                folder = place
                 started = [_start(i, fds, control, warm) for i in range(len(fds))]
                 alive.update({pid: i for i, pid in enumerate(started)})
                 for fd in fds:
@@ -113,6 +117,9 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
             else:
                 _kill(alive)
     _kill(alive)
+    for pid in alive:
+        os.waitpid(pid, 0)
+    shutil.rmtree(folder, ignore_errors=True)  # the launcher could not, if killed
     os._exit(0)
 
 
@@ -143,8 +150,10 @@ def _kill(alive: dict[int, int]) -> None:
 def _start(i: int, fds: list[int], control: socket.socket, warm: bool) -> int:
     server = os.getpid()
     if not warm:
-        command = [sys.executable, "-m", "atlas.ranks", "rank", str(fds[i]), str(server)]
-        return subprocess.Popen(command, pass_fds=[fds[i]]).pid  # noqa: S603
+        command = [sys.executable, "-m", "atlas.ranks", "rank", str(fds[i])]
+        child = subprocess.Popen([*command, str(server)], pass_fds=[fds[i]])
+        child.returncode = 0  # so that subprocess leaves the reaping to us
+        return child.pid
     pid = os.fork()
     if pid:
         return pid
@@ -165,9 +174,11 @@ def _rank(result: socket.socket) -> None:
     job, _ = receive(result)
     assert isinstance(job, Job)
     os.environ.update(job.env)
+    sys.path[:] = job.path
     out = os.open(f"{job.folder}/out.{job.rank}", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # said is said
     with open(f"{job.folder}/stacks.{job.rank}", "w") as stacks:
         stacks_on_signal(stacks)
         code, answer = _work(job)
@@ -211,6 +222,4 @@ def main(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     # Pickled messages name atlas.ranks.Job: be that module, not a second copy.
-    from atlas import ranks
-
-    ranks.main(sys.argv[1:])
+    importlib.import_module("atlas.ranks").main(sys.argv[1:])
