@@ -26,7 +26,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -234,28 +233,8 @@ def run(s: nox.Session, name: str, *command: str, **variables: str) -> None:
 @session
 def serve(s: nox.Session) -> None:
     """Serve the site on http://127.0.0.1:8000, rebuilt when a file changes."""
-    environment("docs")
-    port = free_port(8000)
-    address = f"127.0.0.1:{port}"
-    say(f"building the site; it will be on http://{address} (Ctrl-C stops it)")
-    try:
-        run(s, "docs", "mkdocs", "serve", "--dev-addr", address, *s.posargs)
-    except nox.command.CommandFailed:
-        if free_port(port) == port:
-            raise  # not the port: MkDocs has said what it was
-        say(f"port {port} was taken while the site was built")
-        serve(s)
-
-
-def free_port(first: int) -> int:
-    """The first port from here on that nobody listens on."""
-    for port in range(first, first + 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return port
-        say(f"port {port} is taken, trying {port + 1}")
-    raise CannotMakeError(f"no free port from {first} to {first + 99}")
+    # It finds the next free port and says where the site is: `-s serve -- --help`.
+    run(s, "docs", "atlas", "serve", *s.posargs)
 
 
 @session

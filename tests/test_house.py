@@ -113,6 +113,13 @@ def test_the_readme_is_under_100_lines() -> None:
     assert len(read("README.md").splitlines()) < 100
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")), ids=lambda p: p.name)
+def test_what_a_text_links_to_is_there(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert not missing, f"{path.name}: {missing}"
+
+
 @pytest.mark.parametrize("path", ours(".py"), ids=str)
 def test_a_file_starts_by_saying_what_it_is(path: Path) -> None:
     if path.parts[0] == "notebooks" or not read(path):
