@@ -5,10 +5,12 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from scripts import run
 
 from atlas import launch as launcher
 from atlas.launch import LaunchError, launch
@@ -258,3 +260,49 @@ def test_a_large_value_comes_back_whole() -> None:
 def test_a_value_that_cannot_travel_names_its_rank() -> None:
     with pytest.raises(LaunchError, match="rank 0: TypeError"):
         launch(lambda w: sys._getframe(), 1)
+
+
+def test_functions_of_a_script_and_beside_it_reach_ranks_without_torch_here(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "beside.py").write_text("def triple(w):\n    return 3 * w.rank\n")
+    source = """
+        import sys
+        from beside import triple
+        from atlas.launch import launch
+
+        offset = 10
+        print(launch(lambda w: w.rank + offset, 2))
+        print(launch(triple, 2))
+        print([m for m in ("torch", "numpy", "sklearn") if m in sys.modules])
+    """
+    assert run(tmp_path, source) == (0, "[10, 11]\n[0, 3]\n[]\n", "")
+
+
+def test_ranks_are_spawned_where_forking_is_forbidden(tmp_path: Path) -> None:
+    source = """
+        import os, psutil
+        from atlas.launch import LaunchError, launch
+
+        def total(w):
+            import torch, torch.distributed as dist
+            x = torch.tensor(w.rank + 1)
+            dist.all_reduce(x)
+            return int(x), psutil.Process().cmdline()[1:4]
+
+        def fail(w):
+            os._exit(3)
+
+        print(launch(total, 2))
+        try:
+            launch(fail, 2)
+        except LaunchError as error:
+            print(error.summary)
+    """
+    code, out, err = run(tmp_path, source, ATLAS_SPAWN="1", CUDA_VISIBLE_DEVICES="0")
+    spawned = ["-m", "atlas.ranks", "rank"]
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        str([(3, spawned), (3, spawned)]),
+        "rank 0 died with exit code 3",
+    ]

@@ -1,0 +1,225 @@
+"""Faults: whatever is killed, stopped or interrupted, the rest ends and says why."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import alive, wait_until
+from scripts import ROOT, line_with, run, script
+
+from atlas.launch import LaunchError, launch
+from exemplars.runtime import World
+
+MODULE = "exemplars.communication_pattern.collective.ring_all_reduce"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesOnArrival:
+    """Kills the rank that unpickles it: before it has joined the group."""
+
+    def __init__(self, victim: int) -> None:
+        self.victim = victim
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.__dict__.update(state)
+        if os.environ.get("RANK") == str(self.victim):
+            die()
+
+
+def train_until_killed(w: World, victim: int, moment: str, _: object) -> None:
+    """Five collectives and the barrier at the end; the victim dies at one moment."""
+    if w.rank == victim and moment == "last barrier":
+        dist.barrier = die
+    for step in range(5):
+        if w.rank == victim and moment == f"collective {step}":
+            die()
+        dist.all_reduce(torch.zeros(1000))
+
+
+@pytest.mark.parametrize("victim", range(4))
+@pytest.mark.parametrize(
+    "moment", ["before joining", "collective 0", "collective 2", "last barrier"]
+)
+def test_a_killed_rank_ends_the_run_and_is_named(victim: int, moment: str) -> None:
+    bomb = DiesOnArrival(victim) if moment == "before joining" else None
+    launch(dist_ready, 1)  # so that a server's start is not in the time below
+    start = time.monotonic()
+    with pytest.raises(LaunchError) as caught:
+        launch(train_until_killed, 4, victim, moment, bomb)
+    assert time.monotonic() - start < 5
+    assert caught.value.summary == f"rank {victim} was killed by SIGKILL"
+
+
+def dist_ready(w: World) -> bool:
+    return dist.is_initialized()
+
+
+def test_two_killed_ranks_are_both_named() -> None:
+    def die_in_pairs(w: World) -> None:
+        if w.rank in (1, 3):
+            die()
+        dist.all_reduce(torch.zeros(3))
+
+    with pytest.raises(LaunchError) as caught:
+        launch(die_in_pairs, 4)
+    assert caught.value.summary == "rank 1 was killed by SIGKILL"
+    assert "then rank 3 was killed by SIGKILL" in str(caught.value)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_stopped_rank_is_named_soon_after_the_groups_timeout(victim: int) -> None:
+    def stop(w: World) -> None:
+        if w.rank == victim:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.all_reduce(torch.zeros(3))
+
+    start = time.monotonic()
+    with pytest.raises(LaunchError) as caught:
+        launch(stop, 4, group_timeout=3.0)
+    assert time.monotonic() - start < 3 + 5
+    assert caught.value.summary.startswith(f"rank {victim} is stopped (process ")
+
+
+def test_a_rank_stopped_outside_collectives_is_named_at_the_deadline() -> None:
+    def stop_alone(w: World) -> None:
+        if w.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        threading.Event().wait(30)
+
+    with pytest.raises(LaunchError) as caught:
+        launch(stop_alone, 2, timeout=1.0)
+    assert caught.value.summary.startswith("rank 1 is stopped (process ")
+    assert "--- rank 0\n" in str(caught.value)
+    assert "in stop_alone" in str(caught.value)
+
+
+LAUNCHER = """
+    import os
+    from pathlib import Path
+    from atlas.launch import launch
+
+    def hang(w, out):
+        import torch.distributed as dist
+        dist.barrier()
+        line = f"rank {os.getpid()} of {os.getppid()}\\n".encode()
+        os.write(os.open(out, os.O_WRONLY | os.O_APPEND), line)
+        __import__("threading").Event().wait(60)
+
+    if __name__ == "__main__":
+        out = Path(__file__).with_name("pids")
+        out.touch()
+        print("launching", flush=True)
+        launch(hang, 3, str(out))
+"""
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """The three ranks and their server, once all have said who they are."""
+    out = folder / "pids"
+    assert wait_until(lambda: out.exists() and out.read_text().count("\n") == 3, 30)
+    words = [line.split() for line in out.read_text().splitlines()]
+    pids = {int(w[1]) for w in words} | {int(w[3]) for w in words}
+    assert len(pids) == 4
+    found = [psutil.Process(pid) for pid in sorted(pids)]
+    assert all(alive(p) for p in found)
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_no_rank_and_no_file_outlives_its_launcher(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with script(tmp_path, LAUNCHER, env={"TMPDIR": str(temporary)}) as process:
+        ours = processes(tmp_path)
+        assert list(temporary.glob("atlas-*"))
+        process.send_signal(how)
+        assert process.wait(5) == -how
+        assert wait_until(lambda: not any(alive(p) for p in ours), 2), ours
+        assert wait_until(lambda: not list(temporary.glob("atlas-*")), 2)
+
+
+def test_ctrl_c_ends_the_ranks_and_is_a_keyboard_interrupt(tmp_path: Path) -> None:
+    with script(tmp_path, LAUNCHER) as process:
+        ours = processes(tmp_path)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=5)
+        assert process.returncode == -signal.SIGINT
+        assert err.splitlines()[-1] == "KeyboardInterrupt"
+        assert wait_until(lambda: not any(alive(p) for p in ours), 2), ours
+
+
+def test_a_launch_after_ctrl_c_works(tmp_path: Path) -> None:
+    source = """
+        import os, signal, threading
+        from atlas.launch import launch
+
+        def interrupt(w):
+            os.kill(launcher, signal.SIGINT)
+            threading.Event().wait(30)
+
+        launcher = os.getpid()
+        try:
+            launch(interrupt, 1)
+        except KeyboardInterrupt:
+            print(launch(lambda w: w.rank, 2))
+    """
+    assert run(tmp_path, source)[:2] == (0, "[0, 1]\n")
+
+
+TRAIN = """
+    import os, sys, threading
+    import torch, torch.distributed as dist
+    from exemplars.runtime import world
+
+    def linger(w):
+        dist.barrier()
+        print(f"worker {os.getpid()}", flush=True)
+        threading.Event().wait(60)
+
+    with world() as w:
+        linger(w)
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.mark.torchrun
+def test_no_worker_outlives_a_killed_torchrun(tmp_path: Path) -> None:
+    with script(tmp_path, TRAIN, *TORCHRUN) as agent:
+        said = [line_with(agent, "worker") for _ in range(2)]
+        workers = [psutil.Process(int(line.split()[1])) for line in said]
+        assert all(alive(p) for p in workers)
+        agent.kill()
+        assert wait_until(lambda: not any(alive(p) for p in workers), 2), workers
+
+
+def test_sigusr1_prints_a_workers_stacks(tmp_path: Path) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    env |= {"MASTER_PORT": "0", "LOCAL_RANK": "0"}
+    with script(tmp_path, TRAIN, env=env) as process:
+        line_with(process, "worker")
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr
+        assert any("in linger" in line for line in process.stderr)
+
+
+def test_an_exemplar_without_torchrun_says_how_to_start_it(tmp_path: Path) -> None:
+    source = f"""
+        import runpy, sys
+        sys.argv[0] = "{MODULE}"
+        runpy.run_module("{MODULE}", run_name="__main__", alter_sys=True)
+    """
+    code, out, err = run(tmp_path, source)
+    start = "start it with: torchrun --standalone --nproc-per-node 4 -m "
+    assert (code, out, err) == (1, "", f"{start}{MODULE}\n")
+    assert (ROOT / f"{MODULE.replace('.', '/')}.py").exists()
