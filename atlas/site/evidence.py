@@ -99,8 +99,10 @@ def cards(ctx: Context, t: Technique) -> str:
 def _card(claim: Claim, mine: Sequence[Verdict]) -> str:
     ok = [v.ok for v in mine]
     state = "bad" if False in ok else "ok" if True in ok else "unknown"
+    fn = formula_of(claim)
+    long = " long" if fn is not None and len(latex(fn)) > 44 else ""
     return (
-        f'<div class="claim {state}"><div class="says">{attr(claim.says)}</div>'
+        f'<div class="claim {state}{long}"><div class="says">{attr(claim.says)}</div>'
         f'<div class="value">{attr(_value(claim, mine))}</div>'
         f'<div class="why">{_why(claim, mine)}</div>'
         f'<div class="verdict">{attr(_verdict(claim, mine, state))}</div></div>'

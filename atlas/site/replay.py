@@ -12,7 +12,7 @@ from typing import Any
 from atlas.site.text import attr, number
 
 TOP = 44  # above the first lane: the time axis
-LEAST, MOST = 680, 4200  # the drawing's width in pixels
+LEAST, MOST = 560, 4200  # the drawing's width in pixels
 
 
 def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
@@ -30,11 +30,26 @@ def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
             f'aria-label="{attr(summary(scene))}">{picture(scene)}</div>',
             _bytes(scene),
             "</div>",
+            _legend(scene),
             f"<figcaption>{attr(caption)}{_cut_note(scene)}</figcaption>",
             f'<script type="application/json">{data}</script>',
             "</figure>",
         ]
     )
+
+
+def _legend(scene: Mapping[str, Any]) -> str:
+    """Which colour is which; in rounds the labels say it themselves."""
+    names: dict[str, int] = {}
+    if not rounds(scene):
+        names.update((s[1] or s[2], s[3]) for s in scene["spans"] if s[6] > s[5])
+    names.update((c[1].split("× ")[-1], c[2]) for c in scene["collectives"])
+    keys = [f'<span><i class="c{c}"></i>{attr(n)}</span>' for n, c in names.items()]
+    if any(scene["waits"]) and not rounds(scene):
+        keys.append('<span><i class="waiting"></i>waiting</span>')
+    if scene["messages"] and not rounds(scene):
+        keys.append('<span><i class="arrow c8"></i>message</span>')
+    return f'<p class="replay-legend">{"".join(keys)}</p>' if keys else ""
 
 
 def lane_height(p: int) -> int:
@@ -105,11 +120,17 @@ def _bytes(scene: Mapping[str, Any]) -> str:
 def width(scene: Mapping[str, Any]) -> int:
     """Wide enough to label a typical block, narrow enough to scroll through."""
     end = scene["modes"][0]["end"] or 1
+    if rounds(scene):
+        return int(min(MOST, max(LEAST, 76 * end)))
     lengths = sorted(s[6] - s[5] for s in scene["spans"] if s[6] > s[5])
-    lengths = lengths or sorted(m[6] - m[5] for m in scene["messages"] if m[6] > m[5])
-    short = lengths[len(lengths) // 10] if lengths else end
-    want = 76 if rounds(scene) else 30
-    return int(min(MOST, max(LEAST, want * end / short)))
+    short = lengths[len(lengths) // 10] if lengths else end / 12
+    return int(min(MOST, max(LEAST, room_of_label(scene) * end / short)))
+
+
+def room_of_label(scene: Mapping[str, Any]) -> float:
+    """Pixels that nearly every label fits in."""
+    sizes = sorted(len(s[2] or s[1]) for s in scene["spans"]) or [2]
+    return max(16.0, 7 * sizes[len(sizes) * 9 // 10] + 8)
 
 
 def rounds(scene: Mapping[str, Any]) -> bool:
@@ -143,13 +164,13 @@ class _Picture:
 
     def all(self) -> Iterator[str]:
         yield from self.axis()
-        for c in self.scene["collectives"]:
-            yield self.collective(c)
         if not rounds(self.scene):
             for w in self.scene["waits"][0]:
                 yield self.wait(w)
             for s in self.scene["spans"]:
                 yield self.span(s)
+        for c in self.scene["collectives"]:
+            yield self.collective(c)
         for m in self.scene["messages"]:
             yield self.message(m)
 
@@ -218,11 +239,12 @@ class _Picture:
 
     def collective(self, c: Sequence[Any]) -> str:
         group, name, colour, _, start, end = c[:6]
-        x, wide = self.x(start), max(6.0, self.x(end) - self.x(start) - 2)
+        flat = 4 if end <= start else 0  # a moment is drawn around its time
+        x, wide = self.x(start), max(8.0, self.x(end) - self.x(start) - 2)
         top = self.y(min(group)) - self.lane * 0.44
         high = self.y(max(group)) + self.lane * 0.44 - top
         return (
-            f'<rect class="band c{colour}" x="{x}" y="{top:.1f}" rx="4" '
+            f'<rect class="band c{colour}" x="{x - flat:.1f}" y="{top:.1f}" rx="4" '
             f'width="{wide:.1f}" height="{high:.1f}"><title>{attr(name)}</title></rect>'
         )
 

@@ -128,6 +128,10 @@ class _Scene:
 
     def data(self, predicted: Sequence[float] | None) -> Json:
         log, ranks = self.logical, len(self.events)
+        # first those that logical time shows: they get the first colours
+        seen = sorted(log.spans, key=lambda s: (s.end <= s.start, s.start, s.rank))
+        for s in seen:
+            self.colour(self.key(s))
         spans = [self.span(s) for s in self.nested(log.spans)]
         messages = [self.message(m) for m in log.messages]
         groups = [self.collective(c) for c in merged(log.collectives)]

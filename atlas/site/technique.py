@@ -7,7 +7,7 @@ from atlas.knowledge import Mutant, Paper, Technique
 from atlas.site import annotate, evidence, replay
 from atlas.site.context import Context, Json
 from atlas.site.scene import scene
-from atlas.site.text import amount, attr, fence, front, listing, md, number, slug
+from atlas.site.text import amount, fence, front, listing, md, number, slug
 
 NOT_WRITTEN = "The exemplar is not written yet."
 # The headings of every technique's page, in order.
@@ -235,10 +235,14 @@ def _caught(t: Technique, m: Mutant, seen: Json | None) -> str:
 
 def diff(source: str, m: Mutant, name: str) -> str:
     """The mutant as a unified diff of the exemplar."""
-    before = source.splitlines()
-    after = source.replace(m.find, m.replace).splitlines()
+    before = _without_notes(source)
+    after = _without_notes(source.replace(m.find, m.replace))
     lines = list(difflib.unified_diff(before, after, name, name, n=2, lineterm=""))
     return "\n".join(lines[2:]) or "The text to replace is not in the exemplar."
+
+
+def _without_notes(source: str) -> list[str]:
+    return [x for x in source.splitlines() if not x.lstrip().startswith("#:")]
 
 
 def _url(address: str) -> str:
@@ -342,8 +346,3 @@ def _file(ctx: Context, path: str) -> str:
     if not ctx.edit:
         return f"`{path}`"
     return f"[edit {md(path)}]({ctx.edit.rstrip('/')}/{path})"
-
-
-def plain(text: str) -> str:
-    """Text for places that take no markup at all."""
-    return attr(text)

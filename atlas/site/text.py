@@ -6,25 +6,35 @@ from collections.abc import Iterable
 
 # Every character Markdown, its extensions or HTML might read as markup.
 _SPECIAL = re.compile(r"[&<>\"'\\`*_{}\[\]()#+!|~^$=:-]")
+_STRESS = re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])")
 _CODE = re.compile(r"`([^`\n]+)`")
-_THIN = " "  # a thin space between thousands that does not break
+_THIN = "\u202f"  # a thin space between thousands that does not break
 
 
 def md(text: object) -> str:
-    """Text for the Markdown of a page; `code` between backticks stays code."""
+    """Text for the Markdown of a page; `code` and *stress* stay what they are."""
     out: list[str] = []
     at = 0
     flat = " ".join(str(text).split())
     for match in _CODE.finditer(flat):
-        out.append(_entities(flat[at : match.start()]))
+        out.append(_stressed(flat[at : match.start()]))
         out.append(f"<code>{_entities(match[1])}</code>")
         at = match.end()
-    out.append(_entities(flat[at:]))
+    out.append(_stressed(flat[at:]))
     return "".join(out)
 
 
 def _entities(text: str) -> str:
     return _SPECIAL.sub(lambda m: f"&#{ord(m[0])};", text)
+
+
+def _stressed(text: str) -> str:
+    out: list[str] = []
+    at = 0
+    for match in _STRESS.finditer(text):
+        out += [_entities(text[at : match.start()]), f"<em>{_entities(match[1])}</em>"]
+        at = match.end()
+    return "".join([*out, _entities(text[at:])])
 
 
 def attr(text: object) -> str:

@@ -4,7 +4,7 @@
 ;(() => {
   "use strict"
   const NS = "http://www.w3.org/2000/svg"
-  const TOP = 44, LEAST = 680, MOST = 4200, EDGE = 8
+  const TOP = 44, LEAST = 560, MOST = 4200, EDGE = 8
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches
 
   const svg = (tag, attrs, parent, text) => {
@@ -124,12 +124,13 @@
     }
 
     width() {
-      const v = this.view, long = xs => xs.map(x => x.e - x.s).filter(d => d > 0).sort((a, b) => a - b)
-      let d = long(v.spans)
-      if (!d.length) d = long(v.messages)
-      const typical = d.length ? d[Math.floor(d.length * (this.mode ? 0.5 : 0.1))] : v.end
-      const want = this.rounds ? 76 : 30
-      return Math.round(Math.min(MOST, Math.max(LEAST, this.room, want * v.end / (typical || 1))))
+      const v = this.view, fit = w => Math.round(Math.min(MOST, Math.max(LEAST, this.room, w)))
+      if (this.rounds) return fit(76 * v.end)
+      const long = v.spans.map(s => s.e - s.s).filter(d => d > 0).sort((a, b) => a - b)
+      const short = long.length ? long[Math.floor(long.length * (this.mode ? 0.5 : 0.1))] : v.end / 12
+      const sizes = v.spans.map(s => (s.label || s.name).length).sort((a, b) => a - b)
+      const label = Math.max(16, 7 * (sizes[Math.floor(sizes.length * 0.9)] || 2) + 8)
+      return fit(label * v.end / (short || 1))
     }
 
     x(t) { return EDGE + t / (this.view.end || 1) * (this.wide - 2 * EDGE) }
@@ -145,11 +146,12 @@
         "aria-label": this.scroll.getAttribute("aria-label") })
       this.axis(root)
       this.parts = []
-      for (const b of this.view.bands) this.band(root, b)
+      if (this.mode) for (const b of this.view.bands) this.band(root, b) // long: behind the work
       if (!this.rounds) {
         for (const w of this.view.waits) this.wait(root, w)
         for (const s of this.view.spans) this.span(root, s)
       }
+      if (!this.mode) for (const b of this.view.bands) this.band(root, b)
       for (const m of this.view.messages) this.message(root, m)
       this.cursor = svg("line", { class: "cursor", y1: 17, y2: high }, root)
       this.scroll.replaceChildren(root)
@@ -213,8 +215,8 @@
     band(root, b) {
       const top = this.y(Math.min(...b.group)) - this.lane * 0.44
       const g = this.part(root, b, `${b.name} over ranks ${b.group.join(", ")}: ${thousands(b.bytes)} bytes`)
-      svg("rect", { class: `band c${b.colour}`, x: this.x(b.s), y: top, rx: 4,
-        width: Math.max(6, this.x(b.e) - this.x(b.s) - 2),
+      svg("rect", { class: `band c${b.colour}${this.mode ? " behind" : ""}`, x: this.x(b.s) - (b.e > b.s ? 0 : 4), y: top, rx: 4,
+        width: Math.max(8, this.x(b.e) - this.x(b.s) - 2),
         height: this.y(Math.max(...b.group)) + this.lane * 0.44 - top }, g)
     }
 
