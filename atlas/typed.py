@@ -165,7 +165,7 @@ class Reader:
             self.checks[cls](made, self)
         return made
 
-    def value(self, node: Node, hint: Any) -> Any:  # noqa: PLR0911, one per hint
+    def value(self, node: Node, hint: Any) -> Any:
         """The value a node holds, read as `hint`; BAD, and a problem, if it is not."""
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if dataclasses.is_dataclass(hint):
@@ -258,7 +258,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def schema(hint: Any) -> dict[str, Any]:  # noqa: PLR0911, one per hint
+def schema(hint: Any) -> dict[str, Any]:
     """JSON Schema (2020-12) of what `Reader.value` accepts for the same hint."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):

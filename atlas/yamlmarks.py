@@ -95,6 +95,8 @@ def read_text(path: Path, file: str) -> str:
     def refuse(what: str, expected: str, line: int = 1) -> Refused:
         return Refused(Problem(file, Mark(line), what, expected))
 
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise refuse("not a file", "a file")
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST + 1)

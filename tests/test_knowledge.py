@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,11 @@ def test_the_problems_of_all_files_come_at_once(small: Path) -> None:
 
 
 def test_a_refused_file_causes_no_second_problem_elsewhere(small: Path) -> None:
+    # only the refused file could have cited the second paper and have been the first
+    bib = small / "taxonomy/papers.bib"
+    extra = "@misc{only2001here, title={T}, author={A}, year=2001, eprint={2001.00001}}"
+    bib.write_text(bib.read_text(encoding="utf-8") + extra, encoding="utf-8")
+    assert len(problems(small)) == 1
     (small / FIRST).write_text("name: [", encoding="utf-8")
     assert [p.partition(":")[0] for p in problems(small)] == [FIRST]
 
@@ -111,11 +117,23 @@ def billion_laughs() -> str:
         ("[" * 200_000, "nested too deep: expected at most 20 levels"),
         ("{a: " * 60_000, "nested too deep: expected at most 20 levels"),
         ("name: " + "9" * 200_000, None),
+        ("name: " + "9" * 200_000 + "x", None),
         ("? " * 100_000, None),
         ("- " * 100_000, None),
         ("since: " + "1:" * 100_000 + "1", None),
     ],
-    ids=["bomb", "2 MB", "100 deep", "unclosed", "maps", "digits", "?", "-", "60s"],
+    ids=[
+        "bomb",
+        "2 MB",
+        "100 deep",
+        "unclosed",
+        "maps",
+        "digits",
+        "9x",
+        "?",
+        "-",
+        "60s",
+    ],
 )
 def test_a_hostile_file_is_refused_within_a_second(
     text: str, said: str | None, small: Path
@@ -147,6 +165,12 @@ def test_what_is_not_utf8_is_named_by_its_line(small: Path) -> None:
     ]
 
 
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(small: Path) -> None:
+    (small / FIRST).unlink()
+    os.mkfifo(small / FIRST)
+    assert problems(small) == [f"{FIRST}:1:1: not a file: expected a file"]
+
+
 def test_a_file_that_cannot_be_read_is_named(small: Path) -> None:
     (small / "taxonomy/papers.bib").unlink()
     assert problems(small)[0] == (
@@ -156,7 +180,7 @@ def test_a_file_that_cannot_be_read_is_named(small: Path) -> None:
 
 
 loose = settings(
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
