@@ -311,11 +311,6 @@ def test_every_cross_reference_leads_somewhere() -> None:
         assert paper.link.startswith("http")
 
 
-def test_every_technique_is_used_by_some_system() -> None:
-    atlas = load(ROOT)
-    assert [t for t in atlas.techniques if not atlas.users(t)] == []
-
-
 # Schemas for editors
 
 
