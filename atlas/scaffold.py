@@ -61,7 +61,8 @@ def exchange(x: Tensor) -> None:
 
 def reference(w: World) -> Tensor:
     """The same sum on one process."""
-    return torch.stack([w.randn(SIZE, of_rank=r) for r in range(w.size)]).sum(0)
+    parts = [w.randn(SIZE, of_rank=r) for r in range(w.size)]
+    return torch.stack(parts).sum(0)
 
 
 def main(w: World) -> None:

@@ -60,23 +60,24 @@ def _print(title: str, summary: str, sections: Sections) -> None:
 
     console = common.out()
     console.print(Text(title, style="bold"))
-    console.print(Text(summary))
+    console.print(Text(textwrap.fill(summary, console.width)))
     for heading, lines in sections:
         if lines:
             console.print()
             console.print(Text(heading, style="cyan"))
         for line in lines:
-            console.print(Text(_indented(line, console.width)), soft_wrap=True)
+            hang = "  " if len(lines) > 1 else ""
+            console.print(Text(_indented(line, console.width, hang)), soft_wrap=True)
 
 
-def _indented(line: str, width: int) -> str:
+def _indented(line: str, width: int, hang: str) -> str:
     """Below its heading; commands and addresses are copied, so they stay whole."""
     words = line.lstrip()
     indent = " " * (2 + len(line) - len(words))
     if words.startswith(("atlas ", "torchrun ")) or "://" in words:
         return indent + words
     return textwrap.fill(
-        words, width, initial_indent=indent, subsequent_indent=indent + "  "
+        words, width, initial_indent=indent, subsequent_indent=indent + hang
     )
 
 

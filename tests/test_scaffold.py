@@ -1,0 +1,126 @@
+"""`atlas new`: what it begins loads, runs and holds; what it refuses stays away."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import clone as clones
+from atlas import knowledge, scaffold
+from atlas.cli import app
+from clone import ROOT
+
+HOME = "communication-pattern/neighbour"  # a family without a technique as yet
+NAME = "gossip-ring"
+PLACE = f"{HOME}/{NAME}"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = clones.make(tmp_path)
+    monkeypatch.chdir(made)
+    return made
+
+
+def new(place: str) -> Any:
+    return CliRunner().invoke(app, ["new", place], env={"COLUMNS": "160"})
+
+
+def files(clone: Path) -> set[Path]:
+    folders = ("taxonomy", "exemplars")
+    return {p for folder in folders for p in (clone / folder).rglob("*.*")}
+
+
+def test_what_is_begun_loads_with_claims_formulas_and_a_mutant(clone: Path) -> None:
+    done = new(PLACE)
+    assert done.exit_code == 0, done.stderr
+    technique = knowledge.load(clone).techniques[NAME]
+    assert technique.path == PLACE
+    assert (clone / technique.exemplar).is_file()
+    assert (clone / technique.exemplar).with_name("__init__.py").read_text()
+    assert f"wrote {technique.yaml}\n" in done.stdout
+    assert f"wrote {technique.exemplar}\n" in done.stdout
+    assert re.findall(r"^(\d)\. ", done.stdout, re.M) == list("12345")
+
+
+def test_what_is_begun_runs_and_its_mutant_is_caught(clone: Path) -> None:
+    found = clones.several(
+        clone,
+        ["new", PLACE],
+        ["run", NAME, "--ranks", "3", "--json"],
+        ["run", NAME, "--ranks", "1", "--json"],
+        ["run", NAME, "--dry", "1024", "--json"],
+        ["run", NAME, "--ranks", "3", "--mutant", "largest-not-sum"],
+        ["record", NAME],
+    )
+    begun, three, one, dry, mutant, recorded = found["said"]
+    assert begun["code"] == 0, begun["err"]
+    for run in (three, one, dry):
+        assert run["code"] == 0, run["err"]
+        assert json.loads(run["out"])["holds"]
+    assert all(c["ok"] for c in json.loads(three["out"])["claims"])
+    assert mutant["code"] == 1
+    assert "caught by sum" in mutant["out"]
+    assert recorded["code"] == 0, recorded["err"]
+    kept = json.loads((clone / f"measurements/gloo/{NAME}.json").read_text())
+    assert [m["failed"] for m in kept["mutants"]] == [["sum"]]
+
+
+def test_what_is_begun_keeps_the_rules_for_exemplars(clone: Path) -> None:
+    new(PLACE)
+    path = clone / knowledge.load(clone).techniques[NAME].exemplar
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 150
+    long = [line for line in lines if len(line) > 79]
+    assert all(line.startswith("    torchrun --standalone ") for line in long)
+    compile(path.read_text(), path.name, "exec")
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("communication-pattern/collective/ring-all-reduce", "is there already"),
+        ("sync-strategy/synchronous/ring-all-reduce", "is there already"),
+        ("sync-strategy/synchronous/horovod", "is a system's name"),
+        ("communication-pattern/collectve/x", "did you mean collective?"),
+        ("communication-pattern/sharded/x", "it is parameter-distribution/sharded"),
+        ("communication-pattern/qqqq/x", "there are star, collective"),
+        ("comunication-pattern/collective/x", "did you mean communication-pattern?"),
+        ("tree-all-reduce", "expected AXIS/FAMILY/NAME"),
+        ("communication-pattern/collective/Tree_All", "expected a name like"),
+        ("communication-pattern/collective/../x", "expected AXIS/FAMILY/NAME"),
+        ("communication-pattern/collective/", "expected a name like"),
+    ],
+)
+def test_what_cannot_be_begun_is_one_line_and_no_file(
+    clone: Path, place: str, expected: str
+) -> None:
+    before = files(clone)
+    done = new(place)
+    assert done.exit_code == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert files(clone) == before
+
+
+def test_what_stands_in_the_way_is_not_overwritten(clone: Path) -> None:
+    exemplar = clone / "exemplars/communication_pattern/neighbour/gossip_ring.py"
+    exemplar.parent.mkdir()
+    exemplar.write_text("mine\n")
+    before = files(clone)
+    done = new(PLACE)
+    assert done.exit_code == 2
+    assert "gossip_ring.py: File exists; nothing was written" in done.stderr
+    assert exemplar.read_text() == "mine\n"
+    assert files(clone) == before
+
+
+def test_no_technique_still_has_the_scaffolds_sentences() -> None:
+    paths = [*ROOT.glob("taxonomy/techniques/*/*/*"), *ROOT.glob("exemplars/*/*/*.py")]
+    assert paths
+    for path in paths:
+        text = path.read_text(encoding="utf-8").casefold()
+        assert scaffold.UNWRITTEN.casefold() not in text, path
