@@ -13,7 +13,7 @@ import ctypes
 import os
 import sys
 
-from atlas.emulate.build import EmulationError, build, unavailable
+from atlas.emulate.library import EmulationError, build, unavailable
 
 __all__ = ["EmulationError", "activate", "active", "build", "unavailable"]
 

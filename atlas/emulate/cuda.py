@@ -60,10 +60,9 @@ class Event(torch.Event):
     def __init__(self, *_: Any, **__: Any) -> None:
         """All is done in __new__, as in torch.cuda.Event."""
 
-    def record(self, stream: Any = None) -> "Event":
+    def record(self, stream: Any = None) -> None:
         """Note the time."""
         self._at = time.perf_counter()
-        return self
 
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds from this event to another."""
@@ -110,13 +109,21 @@ def _exchange(index: int) -> int:
     return before
 
 
-def _resize_storage(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+def _resize_storage(self: Any, size: int) -> Any:
     """UntypedStorage.resize_, which a CPU build has for CPU storages only."""
     if self.device.type != "cuda":
         return _resize_cpu_storage(self, size)
     whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
     _ops.resize_storage(whole, size)
     return self
+
+
+def _new_storage(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """torch.UntypedStorage(size, device="cuda"), as torch.load asks for it."""
+    device = torch.device(kwargs.get("device") or "cpu")
+    if device.type != "cuda":
+        return torch._C.StorageBase.__new__(cls, *args, **kwargs)
+    return torch.empty(args[0], dtype=torch.uint8, device=device).untyped_storage()
 
 
 _resize_cpu_storage = torch.UntypedStorage.resize_
@@ -201,5 +208,6 @@ def install(devices: int) -> None:
         setattr(torch._C, name, value)
     for name, value in _module(devices).items():
         setattr(torch.cuda, name, value)
-    torch.UntypedStorage.resize_ = _resize_storage  # type: ignore[method-assign]
+    for name, value in (("resize_", _resize_storage), ("__new__", _new_storage)):
+        setattr(torch.UntypedStorage, name, value)
     torch.version.cuda = "12.8"

@@ -469,9 +469,9 @@ class Call {
     auto given = arguments();
     for (size_t i = 0; i < declared.size(); ++i) {
       const auto optional = declared[i].type()->cast<c10::OptionalType>();
-      if (!optional || optional->getElementType()->kind() != c10::TypeKind::GeneratorType)
-        continue;
-      if (given[i].get().isNone()) {
+      const bool wanted = optional &&
+          optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+      if (wanted && given[i].get().isNone()) {
         given[i].get() = cpu_generator(default_generator(target().index()));
       }
     }

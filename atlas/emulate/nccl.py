@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import Backend
 from torch.distributed import distributed_c10d as c10d
 
 
-class Options:
+class NcclOptions:
     """The options of ProcessGroupNCCL; only the timeout means anything here."""
 
     def __init__(self, is_high_priority_stream: bool = False) -> None:
@@ -30,14 +30,14 @@ class _IsOurs(type):
 class ProcessGroupNCCL(metaclass=_IsOurs):
     """Makes the stand-in over a gloo group of the same ranks."""
 
-    Options = Options
+    Options = NcclOptions
 
-    def __new__(  # type: ignore[misc]  # gives the C++ backend, not an instance
-        cls, store: dist.Store, rank: int, size: int, options: Options
+    def __new__(
+        cls, store: c10d.Store, rank: int, size: int, options: NcclOptions
     ) -> Any:
         gloo = dist.ProcessGroup(store, rank, size)
         backend = c10d.ProcessGroupGloo(
-            dist.PrefixStore("gloo/", store), rank, size, timeout=options._timeout
+            c10d.PrefixStore("gloo/", store), rank, size, timeout=options._timeout
         )
         gloo._register_backend(
             torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend
@@ -51,7 +51,11 @@ class ProcessGroupNCCL(metaclass=_IsOurs):
 
 def install() -> None:
     """Make `nccl` a backend that torch.distributed finds."""
-    c10d._NCCL_AVAILABLE = True
-    c10d.default_pg_nccl_timeout = timedelta(minutes=10)
-    for module in (c10d, dist):
-        module.ProcessGroupNCCL = ProcessGroupNCCL  # type: ignore[attr-defined]
+    names = {
+        "_NCCL_AVAILABLE": True,
+        "default_pg_nccl_timeout": timedelta(minutes=10),
+        "ProcessGroupNCCL": ProcessGroupNCCL,
+    }
+    for name, value in names.items():
+        setattr(c10d, name, value)
+    setattr(dist, "ProcessGroupNCCL", ProcessGroupNCCL)  # noqa: B010 - not declared
