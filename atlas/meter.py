@@ -32,6 +32,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -175,6 +176,8 @@ class Meter(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if any(_unfolds(t) for t in types):
+            return NotImplemented
         if func.namespace not in _SPACES:
             return func(*args, **kwargs)
         name = func._schema.name
@@ -188,13 +191,15 @@ class Meter(TorchDispatchMode):
         index = self._log(name, func, args, kwargs, at)
         out = func(*args, **kwargs)
         self._remember(out, index)
+        if out is None:  # no handle: it waited itself (a monitored barrier)
+            self._log_wait(index, at)
         return out
 
     def _log(self, name: str, func: Any, args: Any, kwargs: Any, at: float) -> int:
         op, where = OPERATORS[name]
         named = dict(zip((a.name for a in func._schema.arguments), args, strict=False))
         named |= kwargs
-        group = _group(named.values())
+        group = _group(named)
         payload = 0 if where is None else nbytes(args[where])
         label = self._label()
         if op in _P2P:
@@ -227,7 +232,7 @@ class Meter(TorchDispatchMode):
     def _batched(self, first: int, works: Sequence[Any]) -> None:
         """On NCCL one handle stands for a whole batch of messages."""
         posted = range(first, len(self.events))
-        if works and len(works) < len(posted):
+        if works and (len(works) < len(posted) or id(works[0]) not in self._works):
             _watch(type(works[0]))
             self._works[id(works[0])] = (works[0], list(posted))
 
@@ -280,9 +285,11 @@ def span(name: str, *, label: object = "", cost: float = 0.0) -> Iterator[None]:
     meters = list(_active)
     for m in meters:
         m.begin(name, str(label), cost)
-    yield
-    for m in meters:
-        m.end()
+    try:
+        yield
+    finally:
+        for m in meters:
+            m.end()
 
 
 def nbytes(tree: Any) -> int:
@@ -300,8 +307,21 @@ def written() -> int | None:
         return None
 
 
-def _group(values: Any) -> dist.ProcessGroup:
-    for v in values:
+def _unfolds(cls: type[Tensor]) -> bool:
+    """Whether these tensors turn an operation into others, collectives among them.
+
+    A DTensor and the result of a functional collective do. They go first, and
+    what they make of it comes to the meter after; a FakeTensor only has shapes.
+    """
+    own = cls.__torch_dispatch__ is not Tensor.__torch_dispatch__
+    return own and cls is not FakeTensor
+
+
+def _group(named: dict[str, Any]) -> dist.ProcessGroup:
+    if "group_name" in named:
+        name = named["group_name"]
+        return c10d._resolve_process_group(name)  # type: ignore[attr-defined]
+    for v in named.values():
         if isinstance(v, dist.ProcessGroup):
             return v
         if isinstance(v, torch.ScriptObject):
@@ -309,8 +329,6 @@ def _group(values: Any) -> dist.ProcessGroup:
                 return dist.ProcessGroup.unbox(v)
             except RuntimeError:  # a ReduceOp is boxed too
                 continue
-        if isinstance(v, str):
-            return c10d._resolve_process_group(v)
     raise MeterError("an operation without a process group")
 
 
