@@ -140,7 +140,7 @@ def _write(root: Path, texts: dict[Path, str]) -> list[Path]:
                 done.append(path)
                 file.write(text)
     except OSError as error:
-        for path in done:
-            (root / path).unlink(missing_ok=True)
+        for made in done:
+            (root / made).unlink(missing_ok=True)
         raise ScaffoldError(f"{path}: {error.strerror}; nothing was written") from None
     return done

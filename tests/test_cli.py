@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import clone as clones
 import psutil
 import pytest
+from clone import ROOT
+from conftest import wait_until
 from typer.testing import CliRunner
 
-import clone as clones
 from atlas import __version__, knowledge, record
 from atlas.cli import app
 from atlas.commands import browse, common, new, run, serve, show
 from atlas.commands import record as recording
 from atlas.launch import LaunchError
-from clone import ROOT
-from conftest import wait_until
 
 RING = "ring-all-reduce"
 MODULES = (browse, new, recording, run, serve, show)

@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import clone as clones
 import pytest
+from clone import ROOT
 from typer.testing import CliRunner
 
-import clone as clones
 from atlas import knowledge, scaffold
 from atlas.cli import app
-from clone import ROOT
 
 HOME = "communication-pattern/neighbour"  # a family without a technique as yet
 NAME = "gossip-ring"
