@@ -76,8 +76,7 @@ class Ledger(TorchDispatchMode):
     @property
     def peak(self) -> dict[str, int]:
         """The most bytes each category ever held; `total` is of all at once."""
-        names = [*self._categories, "activations", "other", "total"]
-        now = dict.fromkeys(names, 0)
+        now = dict.fromkeys([*self._names, "total"], 0)
         most = dict(now)
         for account, size in self._entries:
             for name in (self._name.get(account, "other"), "total"):
@@ -88,15 +87,19 @@ class Ledger(TorchDispatchMode):
     @property
     def series(self) -> list[dict[str, int]]:
         """Live bytes by category after every birth and death."""
-        now = dict.fromkeys([*self._categories, "activations", "other"], 0)
+        now = dict.fromkeys(self._names, 0)
         steps = []
         for account, size in self._entries:
             now[self._name.get(account, "other")] += size
             steps.append(dict(now))
         return steps
 
+    @property
+    def _names(self) -> list[str]:
+        return [*self._categories, "activations", "other"]
+
     def _sum(self, upto: int) -> dict[str, int]:
-        now = dict.fromkeys([*self._categories, "activations", "other", "total"], 0)
+        now = dict.fromkeys([*self._names, "total"], 0)
         for account, size in self._entries[:upto]:
             now[self._name.get(account, "other")] += size
             now["total"] += size

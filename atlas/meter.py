@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class Count:
 
     count: int = 0
     payload: int = 0
-    wire: float = 0
+    wire: Fraction = Fraction(0)
 
 
 #: c10d operator -> (public name, index of the argument with this rank's payload)
@@ -93,7 +94,7 @@ _SILENT = {"_c10d_functional::_wrap_tensor_autograd"}
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
 
 
-def wire_bytes(op: str, payload: int, p: int) -> float:
+def wire_bytes(op: str, payload: int, p: int) -> Fraction:
     """What one rank of p must send, if the algorithm is bandwidth-optimal.
 
     One-to-all and all-to-one operations are taken as a pipelined chain, in
@@ -101,20 +102,16 @@ def wire_bytes(op: str, payload: int, p: int) -> float:
     """
     match op:
         case "all_reduce":
-            return _share(2 * (p - 1) * payload, p)
+            return Fraction(2 * (p - 1) * payload, p)
         case "all_gather":
-            return (p - 1) * payload
+            return Fraction((p - 1) * payload)
         case "reduce_scatter" | "all_to_all" | "scatter":
-            return _share((p - 1) * payload, p)
+            return Fraction((p - 1) * payload, p)
         case "send" | "broadcast" | "reduce" | "gather":
-            return payload if p > 1 else 0
+            return Fraction(payload if p > 1 else 0)
         case "recv" | "barrier":
-            return 0
+            return Fraction(0)
     raise MeterError(f"no wire bytes are known for {op!r}")
-
-
-def _share(total: int, p: int) -> float:
-    return total // p if total % p == 0 else total / p
 
 
 class Meter(TorchDispatchMode):
@@ -147,9 +144,9 @@ class Meter(TorchDispatchMode):
         return sum(c.payload for op, c in self.calls.items() if op not in _P2P)
 
     @property
-    def wire(self) -> float:
+    def wire(self) -> int | float:
         """Bytes this rank must send, for messages and collectives together."""
-        return sum(c.wire for c in self.calls.values())
+        return plain(sum((c.wire for c in self.calls.values()), Fraction(0)))
 
     @property
     def seconds(self) -> float:
@@ -203,7 +200,7 @@ class Meter(TorchDispatchMode):
         payload = 0 if where is None else nbytes(args[where])
         label = self._label()
         if op in _P2P:
-            peer = named.get("dst", named.get("src", -1))
+            peer: int = named.get("dst", named.get("src", -1))
             peer = dist.get_global_rank(group, peer) if peer >= 0 else -1
             event = Event(op, at, at, op, label, peer=peer, bytes=payload)
             if op == "send":
@@ -298,6 +295,11 @@ def nbytes(tree: Any) -> int:
     return sum(t.numel() * t.element_size() for t in leaves)
 
 
+def plain(x: Fraction) -> int | float:
+    """The number, as an int where it is one."""
+    return x.numerator if x.denominator == 1 else float(x)
+
+
 def written() -> int | None:
     """Bytes this process has written since it began, where the system tells."""
     try:
@@ -365,4 +367,4 @@ def _batch(ops: list[Any]) -> Any:
 
 
 _batch_isend_irecv = c10d.batch_isend_irecv
-dist.batch_isend_irecv = c10d.batch_isend_irecv = _batch
+dist.batch_isend_irecv = c10d.batch_isend_irecv = _batch  # type: ignore[assignment]

@@ -30,6 +30,7 @@ SHOWN = 4
 #: A mutant that hangs is known by its deadline; honest runs take a second.
 MUTANT_DEADLINE = 8.0
 _MOST_POINTS = 240
+_TIMES = ("at", "until")
 
 
 class RecordError(Exception):
@@ -177,7 +178,7 @@ def _counts(technique: Technique, mode: str) -> list[int]:
     if mode == "dry":
         return list(technique.dry)
     low, high = technique.min_ranks, technique.max_ranks
-    counts = EMULATED_RANKS if mode == "emulated" else RANKS
+    counts: tuple[int, ...] = EMULATED_RANKS if mode == "emulated" else RANKS
     if mode == "nccl":
         counts = tuple(range(1, _gpus() + 1))
     return [p for p in counts if p >= low and (high is None or p <= high)]
@@ -240,8 +241,7 @@ def _tidy(run: dict[str, Any], *, shown: bool) -> dict[str, Any]:
 
 
 def _rounded(event: dict[str, Any]) -> dict[str, Any]:
-    times = {k: round(event[k], 6) for k in ("at", "until") if k in event}
-    return {**event, **times}
+    return {k: round(v, 6) if k in _TIMES else v for k, v in event.items()}
 
 
 def _columns(series: list[dict[str, int]]) -> dict[str, list[int]]:

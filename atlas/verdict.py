@@ -94,15 +94,24 @@ def _of_rank(claim: Claim, run: Run, rank: Mapping[str, Any]) -> Verdict:
 
 def _of_run(claim: Claim, run: Run) -> Verdict:
     if claim.kind in ("equal", "close"):
-        return _check(claim, None, [k["checks"].get(claim.id) for k in run["ranks"]], run)
-    return _number(claim, run, None, run["derived"].get(claim.id))
+        found = [k["checks"][claim.id] for k in run["ranks"] if claim.id in k["checks"]]
+        return _check(claim, None, found, run)
+    return _number(claim, run, None, _agreed(claim, run))
+
+
+def _agreed(claim: Claim, run: Run) -> Any:
+    """The run's one value: derived, or what those ranks say that know it."""
+    said = {k["measured"][claim.id] for k in run["ranks"] if claim.id in k["measured"]}
+    if len(said) > 1:
+        raise ClaimError(f"{claim.id}: the ranks disagree: {sorted(said)}")
+    return next(iter(said), run["derived"].get(claim.id))
 
 
 def _check(claim: Claim, r: int | None, checks: list[Any], run: Run) -> Verdict:
     head = (claim.id, claim.says, claim.kind, r, None)
     if run.get("mode") == "dry":
         return Verdict(*head, None, None, "a dry run has no values")
-    if None in checks:
+    if not checks or None in checks:
         return Verdict(*head, None, False, "claimed but not checked")
     worst = max(checks, key=lambda c: (not c["ok"], c["error"]))
     if claim.kind == "equal" and worst["limit"] != 0:

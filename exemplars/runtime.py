@@ -17,8 +17,8 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from atlas.clock import Clock, constant, jitter, one_pauses, one_slow
 from atlas.ledger import Category, Ledger
-from atlas.meter import Meter, span
+from atlas.meter import Count, Meter, plain, span
 from atlas.process import die_with_parent, stacks_on_signal
 from atlas.schedule import Action, in_flight
 
@@ -46,7 +46,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Check:
-    """A value held against its reference: how far off, and how far it may be."""
+    """A value against its reference: how far off, and how far it may be."""
 
     ok: bool
     error: float
@@ -61,8 +61,8 @@ class World:
     size: int
     device: torch.device
     dry: bool = False
-    given: dict[str, int | float] = field(default_factory=dict)
-    measured: dict[str, int | float] = field(default_factory=dict)
+    given: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
     ledger: Ledger | None = None
@@ -73,13 +73,20 @@ class World:
             raise Refused(otherwise)
 
     def randn(
-        self, *shape: int, of_rank: int | None = None, dtype: torch.dtype = torch.double
+        self,
+        *shape: int,
+        of_rank: int | None = None,
+        dtype: torch.dtype = torch.double,
     ) -> Tensor:
-        """Random numbers of a rank's own, the same on every run and backend."""
+        """A rank's own random numbers, the same on every run and backend."""
         rank = self.rank if of_rank is None else of_rank
         seed = hashlib.sha256(f"{rank} {shape}".encode()).digest()[:8]
-        source = torch.Generator().manual_seed(int.from_bytes(seed, "big") >> 1)
-        return torch.randn(shape, generator=source, dtype=dtype).to(self.device)
+        source = torch.Generator().manual_seed(
+            int.from_bytes(seed, "big") >> 1
+        )
+        return torch.randn(shape, generator=source, dtype=dtype).to(
+            self.device
+        )
 
     def memory(self, **categories: Category) -> Ledger:
         """A ledger of every live byte by category, to be opened by `with`."""
@@ -87,7 +94,11 @@ class World:
         return self.ledger
 
     def check(
-        self, claim: str, value: Tensors, reference: Callable[[], Tensors], slack: float
+        self,
+        claim: str,
+        value: Tensors,
+        reference: Callable[[], Tensors],
+        slack: float,
     ) -> None:
         """Hold a value against its reference; slack 0 means bit for bit.
 
@@ -109,7 +120,7 @@ class World:
         for t in _list(value):
             digest.update(t.detach().cpu().contiguous().numpy().tobytes())
         words = torch.frombuffer(bytearray(digest.digest()), dtype=torch.long)
-        most, least = words.to(self.device), words.to(self.device)
+        most, least = words.to(self.device), words.to(self.device, copy=True)
         dist.all_reduce(most, dist.ReduceOp.MAX)
         dist.all_reduce(least, dist.ReduceOp.MIN)
         same = torch.equal(most, least)
@@ -122,20 +133,26 @@ class World:
 
     def outcome(self) -> dict[str, Any]:
         """All of it as plain data, for a record."""
-        calls: dict[str, dict[str, float]] = {}
+        calls: dict[str, Count] = {}
         for m in self.meters:
             for op, count in m.calls.items():
-                total = calls.setdefault(op, {"count": 0, "payload": 0, "wire": 0})
-                for key, value in asdict(count).items():
-                    total[key] += value
+                total = calls.setdefault(op, Count())
+                total.count += count.count
+                total.payload += count.payload
+                total.wire += count.wire
         written = [m.written for m in self.meters]
         return {
             "rank": self.rank,
             "given": self.given,
             "measured": self.measured,
             "checks": {k: asdict(v) for k, v in self.checks.items()},
-            "calls": calls,
-            "written": None if None in written else sum(w for w in written if w),
+            "calls": {
+                k: {**asdict(c), "wire": plain(c.wire)}
+                for k, c in calls.items()
+            },
+            "written": None
+            if None in written
+            else sum(w for w in written if w),
             "memory": None if self.ledger is None else _memory(self.ledger),
             "events": [e.as_dict() for e in _joined(self.meters)],
             "seconds": sum(m.seconds for m in self.meters),
@@ -148,8 +165,6 @@ def _memory(ledger: Ledger) -> dict[str, Any]:
 
 def _joined(meters: list[Meter]) -> Iterator[Any]:
     """The events of all meters, one after the other."""
-    from dataclasses import replace
-
     count, time = 0, 0.0
     for m in meters:
         for e in m.events:
@@ -177,16 +192,16 @@ _current: list[World] = []
 
 
 def meter() -> Meter:
-    """Count what is moved inside `with`; the run's trace is what was metered."""
+    """Count what is moved inside `with`; a run's trace is what was metered."""
     m = Meter()
     if _current:
         _current[-1].meters.append(m)
     return m
 
 
-def report(w: World, *, given: dict[str, int | float], **measured: int | float) -> None:
+def report(w: World, *, given: Mapping[str, float], **measured: float) -> None:
     """What the formulas need, and what this rank measured for each claim."""
-    w.given, w.measured = given, measured
+    w.given, w.measured = dict(given), measured
 
 
 @contextlib.contextmanager
@@ -229,7 +244,7 @@ def _device(local_rank: int, dry: bool) -> torch.device:
     count = torch.accelerator.device_count()
     if local_rank >= count:
         raise Refused(
-            f"rank {local_rank} of this machine has no device: it has {count}; "
+            f"rank {local_rank} here has no device: there are {count}; "
             f"start at most {count} ranks here, or hide them for gloo "
             "(CUDA_VISIBLE_DEVICES=)"
         )
@@ -243,14 +258,20 @@ def world(timeout: float = 60.0) -> Iterator[World]:
     if "RANK" not in os.environ:
         spec = sys.modules["__main__"].__spec__
         module = spec.name if spec else sys.argv[0]
-        sys.exit(f"start it with: torchrun --standalone --nproc-per-node 4 -m {module}")
+        sys.exit(
+            f"start it with: torchrun --standalone --nproc-per-node 4 -m {module}"
+        )
     die_with_parent(os.getppid())
     stacks_on_signal(sys.stderr)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
     try:
         with join(
-            rank=rank, size=size, local_rank=local, rendezvous="env://", timeout=timeout
+            rank=rank,
+            size=size,
+            local_rank=local,
+            rendezvous="env://",
+            timeout=timeout,
         ) as w:
             yield w
     except Refused as refusal:
@@ -261,7 +282,7 @@ def world(timeout: float = 60.0) -> Iterator[World]:
 
 
 def _say(w: World) -> None:
-    """Rank 0 tells what was measured; a rank whose check failed says so itself."""
+    """Rank 0 tells what was measured; a failed check is told by its rank."""
     for claim, c in w.checks.items():
         verdict = "holds" if c.ok else "FAILS"
         if w.rank == 0 or not c.ok:

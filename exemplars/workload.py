@@ -1,4 +1,4 @@
-"""Two small real tasks that every training exemplar shares; nothing is downloaded.
+"""Two small real tasks that training exemplars share; nothing is downloaded.
 
     digits       1797 handwritten digits of 8 x 8 pixels (scikit-learn's)
     characters   the next letter in Python's own documentation (pydoc_data)
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pydoc_data.topics import topics
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,9 @@ class Task:
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy summed over samples, 0 for an empty shard."""
-        return F.cross_entropy(model(x).flatten(0, -2), y.flatten(), reduction="sum")
+        return F.cross_entropy(
+            model(x).flatten(0, -2), y.flatten(), reduction="sum"
+        )
 
 
 def mlp() -> nn.Module:
@@ -60,7 +62,7 @@ def cnn() -> nn.Module:
 
 
 class Block(nn.Module):
-    """One transformer layer: attention, then a perceptron, each with a residual."""
+    """One transformer layer: attention and a perceptron, with residuals."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -68,7 +70,10 @@ class Block(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.up, self.down = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, width) to the same."""
@@ -78,10 +83,12 @@ class Block(nn.Module):
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-    """Causal attention over (batch, tokens, width), heads side by side in width."""
+    """Causal attention over (batch, tokens, width), heads side by side."""
     q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    future = torch.ones(
+        scores.shape[-2:], dtype=torch.bool, device=q.device
+    ).triu(1)
     weights = scores.masked_fill(future, float("-inf")).softmax(-1)
     return (weights @ v).transpose(1, 2).flatten(2)
 
@@ -96,7 +103,9 @@ class Embedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens) to (batch, tokens, width)."""
-        return self.letter(x) + self.place(torch.arange(x.shape[1], device=x.device))
+        return self.letter(x) + self.place(
+            torch.arange(x.shape[1], device=x.device)
+        )
 
 
 def gpt(width: int = 16, heads: int = 2, layers: int = 2) -> nn.Module:
@@ -104,14 +113,20 @@ def gpt(width: int = 16, heads: int = 2, layers: int = 2) -> nn.Module:
     letters = len(_text()[1])
     blocks = [Block(width, heads) for _ in range(layers)]
     return nn.Sequential(
-        Embedding(letters, width), *blocks, nn.LayerNorm(width), nn.Linear(width, letters)
+        Embedding(letters, width),
+        *blocks,
+        nn.LayerNorm(width),
+        nn.Linear(width, letters),
     )
 
 
-def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """The same weights on every call, in float64, and no trace on other seeds."""
+Made = TypeVar("Made", bound=nn.Module)
 
-    def made() -> nn.Module:
+
+def seeded(make: Callable[[], Made]) -> Callable[[], Made]:
+    """The same weights on every call, in float64; other seeds are left alone."""
+
+    def made() -> Made:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return make().double()
@@ -119,12 +134,24 @@ def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return made
 
 
+def equal_layers(count: int, width: int) -> nn.Sequential:
+    """A stack of equal layers, each a matrix and a tanh; for random rows."""
+
+    def made() -> nn.Sequential:
+        pairs = [(nn.Linear(width, width), nn.Tanh()) for _ in range(count)]
+        return nn.Sequential(*(nn.Sequential(*pair) for pair in pairs))
+
+    return seeded(made)()
+
+
 @cache
 def _digits() -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    return torch.from_numpy(data.data / 16.0), torch.from_numpy(data.target).long()
+    return torch.from_numpy(data.data / 16.0), torch.from_numpy(
+        data.target
+    ).long()
 
 
 @cache

@@ -59,7 +59,8 @@ def pass_right(outgoing: Tensor, *, like: Tensor) -> Tensor:
 
 def reference(w: World) -> Tensor:
     """The same sum on one process."""
-    return torch.stack([w.randn(SIZE, of_rank=r) for r in range(w.size)]).sum(0)
+    every = [w.randn(SIZE, of_rank=r) for r in range(w.size)]
+    return torch.stack(every).sum(0)
 
 
 def main(w: World) -> None:

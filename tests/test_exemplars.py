@@ -1,0 +1,150 @@
+"""Every exemplar's claims hold, at every rank count it allows; its mutants fail."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from atlas import emulate, record
+from atlas.knowledge import Mutant, Technique, load
+from atlas.launch import LaunchError, torchrun
+from atlas.verdict import failed, judge
+
+ROOT = Path(__file__).parent.parent
+WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]
+
+
+def cases(counts: tuple[int, ...] | None = None) -> list[object]:
+    """(technique, rank count), for the counts a technique allows or counts dry."""
+    return [
+        pytest.param(t, p, id=f"{t.id}-{p}")
+        for t in WRITTEN
+        for p in (t.dry if counts is None else counts)
+        if p >= t.min_ranks and (t.max_ranks is None or p <= t.max_ranks)
+    ]
+
+
+def check(technique: Technique, ranks: int, mode: str) -> None:
+    verdicts = judge(technique, record.measure(technique, ranks, mode=mode))
+    wrong = [v for v in verdicts if v.ok is False]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert any(v.ok for v in verdicts), "nothing was judged"
+
+
+@pytest.mark.parametrize(("technique", "ranks"), cases((1, 2, 3, 4, 8)))
+def test_claims_hold_on_gloo(technique: Technique, ranks: int) -> None:
+    check(technique, ranks, "gloo")
+
+
+@pytest.mark.parametrize(("technique", "ranks"), cases())
+def test_counts_hold_dry(technique: Technique, ranks: int) -> None:
+    check(technique, ranks, "dry")
+
+
+@pytest.mark.emulated
+@pytest.mark.skipif(emulate.unavailable() is not None, reason=str(emulate.unavailable()))
+@pytest.mark.parametrize(("technique", "ranks"), cases((2, 4)))
+def test_claims_hold_on_the_emulated_gpu(technique: Technique, ranks: int) -> None:
+    check(technique, ranks, "emulated")
+
+
+@pytest.mark.nccl
+@pytest.mark.parametrize(("technique", "ranks"), cases(tuple(range(1, 17))))
+def test_claims_hold_on_nccl(technique: Technique, ranks: int) -> None:
+    import torch
+
+    if ranks > torch.cuda.device_count():
+        pytest.skip(f"{ranks} ranks need {ranks} GPUs, not {torch.cuda.device_count()}")
+    check(technique, ranks, "nccl")
+
+
+@pytest.mark.parametrize(
+    ("technique", "mutant"),
+    [pytest.param(t, m, id=f"{t.id}-{m.id}") for t in WRITTEN for m in t.mutants],
+)
+def test_mutants_are_caught(technique: Technique, mutant: Mutant) -> None:
+    found = record.try_mutant(ROOT, technique, mutant, record.SHOWN)
+    assert found["ended"] == ("deadline" if mutant.deadline else "claims"), found
+    assert set(found["failed"]) == set(mutant.fails)
+
+
+@pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
+def test_every_technique_has_a_mutant(technique: Technique) -> None:
+    assert technique.mutants
+
+
+@pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
+def test_rank_counts_that_cannot_work_are_refused_in_one_line(
+    technique: Technique,
+) -> None:
+    outside = [technique.min_ranks - 1, (technique.max_ranks or 0) + 1]
+    for ranks in (p for p in outside if p > 1 or p == technique.min_ranks - 1 > 0):
+        if technique.min_ranks <= ranks <= (technique.max_ranks or 10**9):
+            continue
+        with pytest.raises(LaunchError) as refusal:
+            record.measure(technique, ranks, mode="dry")
+        assert refusal.value.refused
+        assert str(ranks) in refusal.value.summary
+        assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
+def test_the_torchrun_line_in_the_docstring_runs_as_written(
+    technique: Technique,
+) -> None:
+    text = (ROOT / technique.exemplar).read_text()
+    line = re.search(r"torchrun --standalone --nproc-per-node (\d) -m (\S+)\n", text)
+    assert line is not None
+    assert line[2] == technique.module
+    done = torchrun(["-m", line[2]], ranks=int(line[1]))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "holds" in done.stdout
+    assert "FAILS" not in done.stdout
+
+
+def test_the_table_in_the_docstring_is_the_schedule() -> None:
+    from atlas.schedule import simulate
+
+    name = "exemplars.sync_strategy.pipeline_flush.one_f_one_b"
+    module = importlib.import_module(name)
+    stages = [list(module.one_f_one_b(s, 3, 4)) for s in range(3)]
+    drawn = simulate(stages, {"F": 1, "B": 2})
+    for s in range(3):
+        cells = [". "] * int(drawn.makespan)
+        for x in (x for x in drawn.spans if x.rank == s):
+            for second in range(int(x.start), int(x.end)):
+                cells[second] = f"{x.name}{x.label}"
+        assert f"    stage {s}  {' '.join(cells).rstrip()}\n" in (module.__doc__ or "")
+
+
+def test_the_waits_of_the_server_are_the_waits_in_the_trace() -> None:
+    """Two witnesses: the server's own count, and virtual time from the messages."""
+    from atlas.timeline import virtual
+
+    technique = load(ROOT).techniques["stale-synchronous-parallel"]
+    run = record.measure(technique, 4)
+    waits = virtual([r["events"] for r in run["ranks"]]).waits
+    seen = sum(w.rank > 0 and w.end > w.start for w in waits)
+    assert seen == run["ranks"][0]["measured"]["waits"] > 0
+
+
+def test_two_runs_differ_only_in_time() -> None:
+    technique = load(ROOT).techniques["stale-synchronous-parallel"]
+    runs = [record.measure(technique, 4) for _ in range(2)]
+    for run in runs:
+        del run["times"]
+        for rank in run["ranks"]:
+            for event in rank["events"]:
+                event.pop("at", None), event.pop("until", None)
+    assert runs[0] == runs[1]
+
+
+def test_all_claims_fail_when_nothing_is_measured() -> None:
+    technique = load(ROOT).techniques["ring-all-reduce"]
+    run = record.measure(technique, 2)
+    for rank in run["ranks"]:
+        rank["measured"], rank["checks"] = {}, {}
+    run["derived"] = {}
+    assert failed(judge(technique, run)) == [c.id for c in technique.claims]
