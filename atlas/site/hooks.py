@@ -1,18 +1,24 @@
 """MkDocs meets the generated pages here, and nowhere else."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 LOG = logging.getLogger("mkdocs.hooks.atlas")
+WATCHED = ("taxonomy", "exemplars", "measurements", "atlas", "notebooks")
 _now: dict[str, Any] = {}
 
 
+@event_priority(100)  # before the offline plugin reads its own setting
 def on_config(config: Any) -> Any:
     """Read everything anew and write the table of contents."""
+    if os.environ.get("OFFLINE", "0").lower() not in ("", "0", "false", "no"):
+        config.plugins["material/offline"].config.enabled = True
     root = Path(config.config_file_path).parent.resolve()
     pages, context = _fresh(root)
     _now["pages"], _now["context"] = pages, context
@@ -20,6 +26,7 @@ def on_config(config: Any) -> Any:
     for item in config.nav or []:
         entries += pages.nav(root, context) if item == "@taxonomy" else [item]
     config.nav = entries
+    config.watch += [str(root / name) for name in WATCHED if (root / name).exists()]
     return config
 
 

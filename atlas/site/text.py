@@ -1,6 +1,7 @@
 """Escape and format what goes into a page: nothing of the data is markup."""
 
 import html
+import json
 import re
 from collections.abc import Iterable
 
@@ -88,11 +89,11 @@ def indent(block: str, by: str = "    ") -> str:
 
 
 def front(title: str, **more: object) -> str:
-    """A page's front matter; the theme prints titles raw, so they are escaped."""
-    import json
-
-    lines = [f"title: {json.dumps(attr(title))}"]
-    lines += [f"{key}: {json.dumps(value)}" for key, value in more.items()]
+    """A page's front matter; the theme prints it raw, so it is escaped here."""
+    lines = []
+    for key, value in {"title": title, **more}.items():
+        kept = attr(value) if isinstance(value, str) else value
+        lines.append(f"{key}: {json.dumps(kept)}")
     return "---\n" + "\n".join(lines) + "\n---\n\n"
 
 
