@@ -118,10 +118,11 @@ class Timeline:
 
     @property
     def busy(self) -> list[float]:
-        """Time each rank spent in spans."""
-        total = [0.0] * self.ranks
-        for s in self.spans:
-            total[s.rank] += s.end - s.start
+        """Time each rank spent in spans; a span within a span counts once."""
+        total, until = [0.0] * self.ranks, [0.0] * self.ranks
+        for s in sorted(self.spans, key=lambda s: s.start):
+            total[s.rank] += max(0.0, s.end - max(s.start, until[s.rank]))
+            until[s.rank] = max(s.end, until[s.rank])
         return total
 
     @property
