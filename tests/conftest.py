@@ -9,6 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+# Before torch is imported: its threads would fight with the ranks for the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 #: How long the system may take to take away a process that was killed.
 SWEEP = 2.0
 
