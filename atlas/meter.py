@@ -194,13 +194,13 @@ class Meter(TorchDispatchMode):
 
     def _log(self, name: str, func: Any, args: Any, kwargs: Any, at: float) -> int:
         op, where = OPERATORS[name]
-        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False))
-        named |= kwargs
+        names = (a.name for a in func._schema.arguments)
+        named: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
         group = _group(named)
         payload = 0 if where is None else nbytes(args[where])
         label = self._label()
         if op in _P2P:
-            peer: int = named.get("dst", named.get("src", -1))
+            peer = named.get("dst", named.get("src", -1))
             peer = dist.get_global_rank(group, peer) if peer >= 0 else -1
             event = Event(op, at, at, op, label, peer=peer, bytes=payload)
             if op == "send":

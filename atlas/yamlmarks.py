@@ -135,7 +135,9 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 
 def _mark(event: yaml.Event) -> Mark:
-    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+    start = event.start_mark
+    assert start is not None  # the parser marks every event
+    return Mark(start.line + 1, start.column + 1)
 
 
 def _build(text: str, file: str) -> tuple[Node, list[Problem]]:

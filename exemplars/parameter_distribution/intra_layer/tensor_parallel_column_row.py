@@ -65,8 +65,9 @@ class Leave(torch.autograd.Function):
 class SplitBlock(nn.Module):
     """This rank's part of a transformer layer: some heads, some neurons."""
 
-    def __init__(self, whole: Block, w: World) -> None:
+    def __init__(self, whole: nn.Module, w: World) -> None:
         super().__init__()
+        assert isinstance(whole, Block)
         heads = torch.arange(WIDTH).view(HEADS, -1).tensor_split(w.size)
         hidden = torch.arange(4 * WIDTH).tensor_split(w.size)[w.rank]
         self.heads, columns = len(heads[w.rank]), heads[w.rank].flatten()
