@@ -71,7 +71,12 @@ def ring(p: int, label: str = "{}") -> dict[str, Any]:
                 {"kind": "recv", "at": at, "peer": (r - 1) % p, "bytes": 8}
                 | {"name": "recv", "until": at + 0.006},
                 {"kind": "wait", "at": at, "until": at + 0.005, "of": start + 1},
-                {"kind": "wait", "at": at + 0.005, "until": at + 0.006, "of": start + 2},
+                {
+                    "kind": "wait",
+                    "at": at + 0.005,
+                    "until": at + 0.006,
+                    "of": start + 2,
+                },
                 {"kind": "end", "at": at + 0.007, "of": start},
             ]
         ranks.append({"rank": r, "events": events})
@@ -83,7 +88,14 @@ def straggler() -> dict[str, Any]:
     zero = [
         {"kind": "begin", "at": 0.0, "name": "compute", "cost": 1},
         {"kind": "end", "at": 0.1, "of": 0},
-        {"kind": "recv", "at": 0.1, "peer": 1, "bytes": 4, "name": "recv", "until": 0.3},
+        {
+            "kind": "recv",
+            "at": 0.1,
+            "peer": 1,
+            "bytes": 4,
+            "name": "recv",
+            "until": 0.3,
+        },
         {"kind": "wait", "at": 0.1, "until": 0.3, "of": 2},
     ]
     one = [
@@ -193,7 +205,8 @@ def test_the_docstring_is_told_without_its_first_and_torchrun_lines() -> None:
     told = annotate.explanation(
         '"""First.\n\n    torchrun -m x\n\nSecond *word*.\n\n    a   b\n"""\n'
     )
-    assert "First" not in told and "torchrun" not in told
+    assert "First" not in told
+    assert "torchrun" not in told
     assert "Second <em>word</em>" in told
     assert "\na   b\n```" in told
 
@@ -340,7 +353,9 @@ def test_the_generator_needs_neither_torch_nor_mkdocs() -> None:
 
 def test_the_pages_can_be_written_to_a_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "atlas.site", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert 'class="map"' in (tmp_path / "out" / "index.md").read_text()
     data = json.loads((tmp_path / "out" / "taxonomy.json").read_text())
@@ -361,7 +376,10 @@ def test_a_stale_record_fails_the_strict_build_by_name(tmp_path: Path) -> None:
         file.write("CHANGED = True\n")
     strict = build(tmp_path, tmp_path / "out", "--strict")
     assert strict.returncode != 0
-    assert "measurements/gloo/ring-all-reduce.json: recorded from an older" in strict.stderr
+    assert (
+        "measurements/gloo/ring-all-reduce.json: recorded from an older"
+        in strict.stderr
+    )
     assert "atlas record ring-all-reduce" in strict.stderr
 
 
@@ -426,5 +444,6 @@ def test_vendored_files_are_the_published_ones(folder: str) -> None:
         real = hashlib.sha256((top / name).read_bytes()).hexdigest()
         assert digest == f"sha256:{real}", name
     for name, package in listed.items():
-        assert package["version"] and package["licence"]
+        assert package["version"]
+        assert package["licence"]
         assert f"{name}/LICENSE" in package["files"]

@@ -87,6 +87,4 @@ def members(source: str) -> list[str]:
     """Public functions and classes, in the order of the file."""
     kinds = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
     body = ast.parse(source).body
-    return [
-        n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")
-    ]
+    return [n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")]

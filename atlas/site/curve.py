@@ -92,9 +92,10 @@ class _Chart:
             levels = [self.low * 10**k for k in range(0, span + 1, every)]
         for v in levels:
             y = self.y(v)
-            yield f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y}" y2="{y}"/>'
+            right = WIDE - RIGHT
+            yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y}" y2="{y}"/>'
             yield f'<text class="left" x="{LEFT - 6}" y="{y + 4}">{amount(v)}</text>'
-        p, every = 1, 2 if self.most > 64 else 1
+        every = 2 if self.most > 64 else 1
         for k in range(0, int(math.log2(self.most)) + 1, every):
             p = 2**k
             yield f'<text x="{self.x(p)}" y="{HIGH - BELOW + 16}">{p}</text>'

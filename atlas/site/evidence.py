@@ -160,7 +160,9 @@ def _verdict(claim: Claim, mine: Sequence[Verdict], state: str) -> str:
         wrong = [v for v in mine if v.ok is False]
         seen = _spread([v.measured for v in wrong])
         ranks = [v.rank for v in wrong if v.rank is not None]
-        on = f" on rank{'s' if len(ranks) > 1 else ''} {listing(ranks)}" if ranks else ""
+        on = (
+            f" on rank{'s' if len(ranks) > 1 else ''} {listing(ranks)}" if ranks else ""
+        )
         return f"✗ measured {seen}{on}" if seen else f"✗ does not hold{on}"
     if claim.kind == "exact":
         return "= measured, exactly"
@@ -224,8 +226,10 @@ def _cell(v: Verdict | None) -> str:
     seen = attr(number(v.measured))
     if v.ok:
         return f"{seen} ✓"
-    return f'<strong class="bad">{seen} {mark} (predicted {attr(number(v.predicted))})'\
+    return (
+        f'<strong class="bad">{seen} {mark} (predicted {attr(number(v.predicted))})'
         "</strong>"
+    )
 
 
 def curves(ctx: Context, t: Technique) -> str:

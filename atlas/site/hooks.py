@@ -36,9 +36,10 @@ def _fresh(root: Path) -> tuple[Any, Any]:
         sys.path.insert(0, str(root))
     for name in [n for n in sys.modules if n == "atlas" or n.startswith("atlas.")]:
         del sys.modules[name]
+    from mkdocs.exceptions import PluginError
+
     from atlas.knowledge import TaxonomyError
     from atlas.site import context, pages
-    from mkdocs.exceptions import PluginError
 
     try:
         return pages, context.read(root)

@@ -103,7 +103,8 @@ def _source(ctx: Context, source: str | None, verified: bool) -> str:
 
 
 def _brief(p: Paper) -> str:
-    last = p.authors[0].split(",")[0] if "," in p.authors[0] else p.authors[0].split()[-1]
+    first = p.authors[0]
+    last = first.split(",")[0] if "," in first else first.split()[-1]
     return md(f"{last} {p.year}")
 
 
@@ -118,7 +119,11 @@ def papers(ctx: Context) -> str:
             rests[key].append(f"[{md(s.name)}](systems/{s.id}.md)")
     for v in ctx.atlas.surveys.values():
         rests[v.paper].append(f"[the survey {md(v.name)}](surveys.md#{slug(v.id)})")
-    parts = [front("Papers"), "# Papers", "One bibliography, oldest first."]
+    parts = [
+        front("Papers", search={"boost": 0.5}),
+        "# Papers",
+        "One bibliography, oldest first.",
+    ]
     found = sorted(ctx.atlas.papers.values(), key=lambda p: (p.year, p.key))
     for p in found:
         title = f"### {md(p.title)} {{ #{slug(p.key)} }}"
@@ -144,7 +149,8 @@ def surveys(ctx: Context) -> str:
         rows = ["| its word | what it means | here |", "|---|---|---|"]
         for term in v.terms:
             here = [
-                f"[{md(ctx.atlas.families[f].name)}]({f}/index.md)" for f in term.families
+                f"[{md(ctx.atlas.families[f].name)}]({f}/index.md)"
+                for f in term.families
             ]
             says = md(term.says) + ("" if term.verified else " *(not verified)*")
             rows.append(f"| {md(term.term)} | {says} | {', '.join(here)} |")
@@ -167,14 +173,19 @@ def modules(ctx: Context) -> list[tuple[str, str]]:
 def reference(ctx: Context) -> str:
     """The list of modules."""
     rows = [f"- [`{name}`]({name}.md): {md(what)}" for name, what in modules(ctx)]
-    parts = [front("Reference"), "# Reference", "Read from the source.", "\n".join(rows)]
+    parts = [
+        front("Reference"),
+        "# Reference",
+        "Read from the source.",
+        "\n".join(rows),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
 def module(name: str, what: str) -> str:
     """The reference of one module."""
     return (
-        front(name, description=what)
+        front(name, description=what, search={"boost": 0.5})
         + f"# `{name}`\n\n::: {name}\n    options:\n      show_root_heading: false\n"
         + "      heading_level: 2\n      show_source: false\n"
     )

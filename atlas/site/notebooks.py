@@ -55,12 +55,13 @@ def title(root: Path, name: str) -> str:
 
 def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:
     import nbformat
-    from nbconvert import MarkdownExporter  # type: ignore[attr-defined]
+    from nbconvert import MarkdownExporter
 
     path = root / KEPT / f"{name}.ipynb"
-    nb: Any = nbformat.read(path, as_version=4)
-    exporter = MarkdownExporter(raw_template=TEMPLATE)
-    body, resources = exporter.from_notebook_node(
+    library: Any = nbformat  # neither has types
+    exporter: Any = MarkdownExporter
+    nb = library.read(path, as_version=4)
+    body, resources = exporter(raw_template=TEMPLATE).from_notebook_node(
         nb, {"output_files_dir": f"{name}-files", "unique_key": name}
     )
     links = [f"[.ipynb]({name}.ipynb)"]

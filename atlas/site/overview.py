@@ -116,9 +116,7 @@ def _techniques(ctx: Context, family: Family, where: str) -> str:
 
 def _visitors(ctx: Context, axis: Axis, family: Family) -> Iterator[str]:
     guests = [
-        t
-        for t in ctx.atlas.techniques.values()
-        if t.also.get(axis.id) == family.id
+        t for t in ctx.atlas.techniques.values() if t.also.get(axis.id) == family.id
     ]
     if guests:
         yield "## At home elsewhere, but also this"
@@ -128,7 +126,9 @@ def _visitors(ctx: Context, axis: Axis, family: Family) -> Iterator[str]:
 
 
 def _systems(ctx: Context, path: str) -> Iterator[str]:
-    inside = {t.id for t in ctx.atlas.techniques.values() if t.path.startswith(path + "/")}
+    inside = {
+        t.id for t in ctx.atlas.techniques.values() if t.path.startswith(path + "/")
+    }
     found = [
         s
         for s in ctx.atlas.systems.values()
@@ -146,7 +146,9 @@ def _systems(ctx: Context, path: str) -> Iterator[str]:
 
 def coverage(ctx: Context) -> str:
     """What is proven and, as plainly, what is missing."""
-    head = "| technique | exemplar | claims | gloo | dry | emulated GPU | NCCL | mutants |"
+    head = (
+        "| technique | exemplar | claims | gloo | dry | emulated GPU | NCCL | mutants |"
+    )
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     for t in sorted(ctx.atlas.techniques.values(), key=lambda t: t.path):
         hits, of = caught(ctx, t)

@@ -98,7 +98,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
 
 
 def source_of(uri: str) -> str | None:
-    """The file to edit for a generated page, from the root; None: none in particular."""
+    """The file to edit for a generated page, from the root, or None."""
     parts = uri.removesuffix(".md").split("/")
     match parts:
         case [axis, family, name] if name != "index":

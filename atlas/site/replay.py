@@ -182,9 +182,9 @@ class _Picture:
                 f'<text class="tick" x="{x}" y="13">{number(t)}</text>'
             )
         for name, start, end in self.scene["phases"]:
-            x1, x2 = self.x(start) + 2, self.x(end) - 6
+            x1, x2, over = self.x(start) + 2, self.x(end) - 6, TOP - 3
             yield (
-                f'<line class="phase" x1="{x1}" x2="{x2}" y1="{TOP - 3}" y2="{TOP - 3}"/>'
+                f'<line class="phase" x1="{x1}" x2="{x2}" y1="{over}" y2="{over}"/>'
                 f'<text class="phase" x="{(x1 + x2) / 2:.1f}" y="{TOP - 7}">'
                 f"{attr(name)}</text>"
             )
@@ -194,8 +194,9 @@ class _Picture:
 
     def wait(self, w: Sequence[float]) -> str:
         h = self.lane * 0.34
+        y = self.y(int(w[0])) - h / 2
         return (
-            f'<rect class="wait" x="{self.x(w[1])}" y="{self.y(int(w[0])) - h / 2:.1f}" '
+            f'<rect class="wait" x="{self.x(w[1])}" y="{y:.1f}" '
             f'width="{self.x(w[2]) - self.x(w[1]):.1f}" height="{h:.1f}"/>'
         )
 

@@ -118,9 +118,7 @@ def merged(calls: Sequence[Collective]) -> list[tuple[Collective, int]]:
 class _Scene:
     """Collects the drawn things of one run."""
 
-    def __init__(
-        self, events: list[list[Json]], mode: Mode, logical: Timeline
-    ) -> None:
+    def __init__(self, events: list[list[Json]], mode: Mode, logical: Timeline) -> None:
         self.events, self.mode, self.logical = events, mode, logical
         self.palette: dict[str, int] = {}
         walls = [e.get("at", 0.0) for t in events for e in t]

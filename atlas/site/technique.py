@@ -7,7 +7,7 @@ from atlas.knowledge import Mutant, Paper, Technique
 from atlas.site import annotate, evidence, replay
 from atlas.site.context import Context, Json
 from atlas.site.scene import scene
-from atlas.site.text import amount, fence, front, listing, md, number, slug
+from atlas.site.text import amount, attr, fence, front, listing, md, number, slug
 
 NOT_WRITTEN = "The exemplar is not written yet."
 # The headings of every technique's page, in order.
@@ -60,13 +60,24 @@ def head(ctx: Context, t: Technique) -> str:
         f"[{md(ctx.atlas.families[f'{a}/{f}'].name)}](../../{a}/{f}/index.md)"
         for a, f in t.also.items()
     ]
-    names = f"Also called {listing(md(n) for n in t.also_called)}. " if t.also_called else ""
+    names = (
+        f"Also called {listing(md(n) for n in t.also_called)}. "
+        if t.also_called
+        else ""
+    )
     near = [link(ctx, i) for i in t.see_also]
     more = names + f"Since {t.since}."
     more += f" Also on {listing(also)}." if also else ""
     more += f" See also {listing(near)}." if near else ""
     return (
-        front(t.name, description=t.summary, hide=["navigation"])
+        front(
+            t.name,
+            description=t.summary,
+            hide=["navigation"],
+            # the search weighs tags most: other names lead here
+            tags=[attr(n) for n in t.also_called],
+            search={"boost": 2},
+        )
         + f'<p class="crumb" markdown>{crumb}</p>\n\n'
         + f"# {md(t.name)}\n\n"
         + f'<p class="lede" markdown>{md(t.summary)}</p>\n\n'
@@ -335,7 +346,9 @@ def api(ctx: Context, t: Technique) -> str:
         parts += [f"::: {t.module}.{m}" for m in annotate.members(ctx.source(t))]
     else:
         parts.append(NOT_WRITTEN)
-    parts.append(f'<p class="quiet files" markdown>Data: {_file(ctx, t.yaml.as_posix())}')
+    parts.append(
+        f'<p class="quiet files" markdown>Data: {_file(ctx, t.yaml.as_posix())}'
+    )
     if ctx.written(t):
         parts[-1] += f" · Program: {_file(ctx, t.exemplar.as_posix())}"
     parts[-1] += "</p>"

@@ -63,7 +63,9 @@ def test_formulas_are_drawn(watched: Callable[..., Any]) -> None:
 
 def test_search_finds_a_technique_by_another_name(watched: Callable[..., Any]) -> None:
     page = watched("").page
-    page.locator("label.md-header__button[for=__search], .md-search__input").last.click()
+    page.locator(
+        "label.md-header__button[for=__search], .md-search__input"
+    ).last.click()
     page.locator(".md-search__input").press_sequentially("bandwidth-optimal")
     link = page.locator(".md-search-result__link").first
     link.wait_for(timeout=15_000)

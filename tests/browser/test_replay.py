@@ -1,4 +1,4 @@
-"""The replay plays, pauses, steps, scrubs, switches clocks, and shows without script."""
+"""The replay plays, steps, scrubs, switches clocks, and shows without script."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,9 @@ def test_it_plays_and_pauses(watched: Callable[..., Any]) -> None:
     assert figure.locator("g.present line.message").count() == 4
     figure.locator(".replay-play").click()
     stopped = now(figure)
-    page.wait_for_function("() => new Promise(r => requestAnimationFrame(() => r(true)))")
+    page.wait_for_function(
+        "() => new Promise(r => requestAnimationFrame(() => r(true)))"
+    )
     assert now(figure) == stopped < 6
 
 
@@ -145,7 +147,8 @@ def test_on_a_phone_only_the_picture_scrolls(watched: Callable[..., Any]) -> Non
     page = watched(PIPELINE, viewport={"width": 390, "height": 844}).page
     figure = replay(page)
     box = figure.bounding_box()
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
     inner = "e => [e.scrollWidth, e.clientWidth]"
     wide, room = figure.locator(".replay-scroll").evaluate(inner)
     assert wide > room
