@@ -217,7 +217,9 @@ def test_emulated_and_nccl_runs_are_labelled(
 ) -> None:
     for mode in ("emulated", "nccl"):
         doctor(monkeypatch, ring, mode=mode)
-        assert f"hold on 4 ranks ({mode})" in atlas("run", RING).stdout
+        title, *_, conclusion = atlas("run", RING).stdout.splitlines()
+        assert title.endswith(f"on 4 ranks ({mode})")
+        assert f"hold on 4 ranks ({mode})" in conclusion
 
 
 def test_modes_and_counts_follow_the_options(

@@ -58,6 +58,7 @@ TimeoutOption = Annotated[
         help=f"Seconds it may take; {DEADLINE:g}, and {record.MUTANT_DEADLINE:g} "
         "for a mutant.",
         metavar="SECONDS",
+        min=0.1,
     ),
 ]
 AllRanksOption = Annotated[
