@@ -1,0 +1,298 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+#   title: "A tour: predict it, run it, break it"
+# ---
+
+# %% [markdown]
+# # A tour: predict it, run it, break it
+#
+# Many processes train one network by sending each other numbers. How many
+# numbers, in which order, and who waits for whom: none of it has to be taken
+# on trust. Here you run some of the atlas's programs, guess what they send
+# before you look, and then break one of them.
+#
+# All figures below were made by the cells above them, on one machine.
+
+# %%
+import torch
+import torch.distributed as dist
+
+from atlas.launch import launch
+from atlas.notebooks import figures, table
+
+figures()
+
+# %% [markdown]
+# ## 1. Four ranks in a cell
+#
+# `launch(f, p)` starts p processes, called ranks, joins them into a group,
+# calls `f(w)` on each of them and brings back the answers in order. The
+# function may be defined in a cell: it travels to the ranks by itself.
+#
+# First one rank looks around. Where there are two GPUs or more, all that
+# follows runs on them over NCCL; elsewhere it runs on the CPU over gloo. No
+# other cell knows the difference.
+
+
+# %%
+def look_around(w):
+    return dist.get_backend(), torch.accelerator.device_count()
+
+
+backend, devices = launch(look_around, 1)[0]
+if devices < 2:
+    backend, devices = "gloo", 4
+ranks = min(4, devices)
+hidden = {"CUDA_VISIBLE_DEVICES": ""} if backend == "gloo" else {}
+
+
+def introduce(w):
+    return f"rank {w.rank} of {w.size}, on {w.device}, over {dist.get_backend()}"
+
+
+launch(introduce, ranks, env=hidden)
+
+# %% [markdown]
+# Now some work. Every rank holds a tensor and all of them want the sum, as
+# after each step of data-parallel training. The obvious way: everyone sends
+# to rank 0, which adds up and sends the sum back. `meter()` counts.
+
+# %%
+from exemplars.runtime import meter
+
+N = 100_003  # numbers, of 8 bytes each
+
+
+def star(w):
+    x = w.randn(N)
+    with meter() as moved:
+        if w.rank == 0:
+            others = range(1, w.size)
+            for other in others:
+                theirs = torch.empty_like(x)
+                dist.recv(theirs, other)
+                x += theirs
+            for other in others:
+                dist.send(x, other)
+        else:
+            dist.send(x, 0)
+            dist.recv(x, 0)
+    return moved.bytes_sent
+
+
+for rank, sent in enumerate(launch(star, ranks, env=hidden)):
+    print(f"rank {rank} sent {sent:>9,} bytes: {sent / (8 * N):.0f} x the tensor")
+
+# %% [markdown]
+# Rank 0 sends one tensor to everybody else. With a thousand ranks it would
+# send almost a thousand of them, while the others have nothing to do.
+#
+# ## 2. Predict, then look
+#
+# On a **ring** every rank talks to its right neighbour alone. The tensor is
+# cut into as many chunks as there are ranks; in every round each rank passes
+# one chunk on, first to add up, then to share the result.
+#
+# Before you read on: *how many bytes does each rank send now?* Take a guess,
+# in tensors. Less than one? Two? Three?
+#
+# Here is the answer of the oracle, for p ranks, n numbers of b bytes, and
+# rank r. The chunks may be uneven, hence the rounding up:
+
+# %%
+from IPython.display import Markdown
+
+from atlas.knowledge import load
+from atlas.oracle import FORMULAS
+from atlas.oracle.emit import latex
+
+atlas = load()
+ring = atlas.techniques["ring-all-reduce"]
+bytes_sent = FORMULAS["ring_all_reduce_bytes"]
+
+Markdown(f"$$ {latex(bytes_sent)} $$")
+
+# %% [markdown]
+# The two chunks subtracted are about n/p each: a rank sends close to
+# 2(p-1)/p tensors, so one and a half on four ranks, and never more than two.
+#
+# Does it? `measure` runs the atlas's own program for the ring, all of it
+# [on one page](../communication-pattern/collective/ring-all-reduce.md), and
+# `judge` holds what was measured against each claim made for it. "Exact"
+# means that: an integer that equals the formula, with no tolerance.
+
+# %%
+from atlas.record import measure
+from atlas.verdict import failed, judge
+
+run = measure(ring, ranks, mode=backend)
+table(judge(ring, run))
+
+# %% [markdown]
+# ## 3. A thousand ranks on a laptop
+#
+# One process can be rank r of 1024. In a *dry run* the program runs as it is,
+# all it sends is counted, and nothing arrives. The values mean nothing there,
+# but the bytes are right, so the formula can be checked where no laptop could
+# go.
+
+# %%
+dry = {p: measure(ring, p, mode="dry") for p in (64, 1024)}
+for p, found in dry.items():
+    print(f"{p} ranks: {failed(judge(ring, found)) or 'no claim fails'}")
+
+# %%
+import matplotlib.pyplot as plt
+
+from atlas.notebooks import GREY
+
+rounds = FORMULAS["ring_all_reduce_rounds"]
+tensor = 8 * N
+ps = range(2, 1025)
+left, right = plt.figure().subplots(1, 2)
+
+left.axhline(2, color=GREY, linewidth=0.8, linestyle=(0, (4, 4)))
+left.plot(ps, [bytes_sent(p, 0, N, 8) / tensor for p in ps], label="formula")
+for p, found in {ranks: run, **dry}.items():
+    measured = found["ranks"][0]["measured"]["bytes_sent"] / tensor
+    kind = "dry run" if p in dry else "run"
+    left.plot(p, measured, "o", color="C1" if p in dry else "C2", label=kind)
+left.set(title="sent by rank 0, in tensors", ylim=(0, 2.2), xlabel="ranks")
+
+right.plot(ps, [rounds(p) for p in ps])
+right.plot(ranks, run["derived"]["rounds"], "o", color="C2")
+right.set(title="rounds of messages", yscale="log", xlabel="ranks")
+
+for ax in (left, right):
+    ax.set_xscale("log", base=2)
+    ax.set_xticks([2, 4, 16, 64, 256, 1024], [2, 4, 16, 64, 256, 1024])
+    ax.minorticks_off()
+by_label = dict(zip(*reversed(left.get_legend_handles_labels()), strict=True))
+left.legend(by_label.values(), by_label.keys(), loc="lower right")
+plt.show()
+
+# %% [markdown]
+# That is the ring's bargain. What a rank sends hardly depends on how many
+# ranks there are; the number of rounds does, and every round costs a latency.
+# Large tensors like rings, and small tensors on many ranks do not.
+#
+# ## 4. Who waits for whom
+#
+# Bytes are half of the story. In a **pipeline** each rank holds a stage of
+# the network, and the batch goes through it in micro-batches. *One forward,
+# one backward* is the order in which most large models are trained that way.
+# Every rank logged what it did. From the four logs, `virtual` works out when
+# each thing could have happened, with a forward of 1 second and a backward of
+# 2: exact on every machine, however few cores it has.
+
+# %%
+from atlas.timeline import virtual
+
+pipeline = atlas.techniques["one-f-one-b"]
+run = measure(pipeline, ranks, mode=backend)
+line = virtual(rank["events"] for rank in run["ranks"])
+
+# %%
+ax = plt.figure(figsize=(7.6, 0.55 * ranks + 0.9)).subplots()
+for r in range(ranks):
+    ax.barh(r, line.makespan, height=0.74, color=GREY, alpha=0.13)
+for s in line.spans:
+    colour = "C0" if s.name == "F" else "C1"
+    ax.barh(s.rank, s.end - s.start, 0.74, s.start, facecolor=colour, alpha=0.3)
+    ax.barh(s.rank, s.end - s.start, 0.74, s.start, fill=False, edgecolor=colour)
+    middle = (s.start + s.end) / 2
+    ax.text(middle, s.rank, s.label, color=GREY, ha="center", va="center")
+for m in line.messages:
+    near = 0.37 if m.dst > m.src else -0.37
+    ends = {"xy": (m.arrived, m.dst - near), "xytext": (m.sent, m.src + near)}
+    ax.annotate("", **ends, arrowprops={"arrowstyle": "-", "color": GREY})
+ax.set_yticks(range(ranks), [f"stage {r}" for r in range(ranks)])
+ax.set(xlim=(0, line.makespan), xlabel="virtual seconds")
+ax.set_title("forwards in blue, backwards in orange, by micro-batch; grey is idle")
+ax.invert_yaxis()
+ax.spines[:].set_visible(False)
+ax.tick_params(length=0)
+plt.show()
+
+# %% [markdown]
+# Every stage stands idle as long as the first micro-batch needs to reach the
+# last stage and the last one to come back. Read the grey off the drawing, and
+# compare:
+
+# %%
+idle = FORMULAS["pipeline_idle"]
+Markdown(f"$$ {latex(idle)} = {idle(ranks, f=1, b=2)} $$")
+
+# %%
+wanted = {"idle", "makespan", "in_flight"}
+table(v for v in judge(pipeline, run) if v.claim in wanted)
+
+# %% [markdown]
+# The number of micro-batches is not in it. More of them leave the idle time
+# as it is and make it a smaller share of the whole:
+
+# %%
+bubble = FORMULAS["pipeline_bubble"]
+seen = line.idle[0] / line.makespan
+print(f"{run['given']['m']:>3} micro-batches: {seen:.1%} idle, as drawn")
+for m in (6, 12, 24, 96):
+    print(f"{m:>3} micro-batches: {bubble(ranks, m):.1%} idle, by the formula")
+
+# %% [markdown]
+# ## 5. Break it
+#
+# A claim is worth something if a mistake can make it fail. Each technique in
+# the atlas comes with mistakes that people make: *mutants*. This one is in
+# the ring of a widely read tutorial:
+
+# %%
+import difflib
+
+from atlas.record import mutated
+
+mutant = ring.mutants[0]
+right = (atlas.root / ring.exemplar).read_text()
+wrong = mutated(atlas.root, ring, mutant)
+diff = difflib.unified_diff(right.splitlines(), wrong.splitlines(), n=1, lineterm="")
+
+Markdown("\n".join([mutant.says, "", "```diff", *list(diff)[3:], "```"]))
+
+# %% [markdown]
+# Does it still compute the sum? Which claim will notice? Guess again.
+
+# %%
+run = measure(ring, ranks, mode=backend, source=wrong)
+table(judge(ring, run))
+
+# %% [markdown]
+# Every rank has the right sum. A test of the result would be content, and so
+# would the loss curve; only someone who counts can see it. That is why
+# the atlas counts.
+#
+# Try the others, or write your own: every one of these is caught by a claim.
+
+# %%
+for technique in atlas.techniques.values():
+    for mutant in technique.mutants:
+        print(f"{technique.id}: {mutant.id}")
+
+# %% [markdown]
+# ## What next
+#
+# - Read the two programs whole, with their runs replayed:
+#   [ring all-reduce](../communication-pattern/collective/ring-all-reduce.md)
+#   and [one forward, one backward](../sync-strategy/pipeline-flush/one-f-one-b.md).
+# - Change one: `exemplars/` holds them, each a single file.
+# - Run one without a notebook: `atlas run ring-all-reduce --ranks 4`, or over
+#   many machines with `torchrun`; its page has the command.
+# - Ask what happens with more ranks: `atlas run ring-all-reduce --dry 1024`.
+# - See [who uses what](../systems/index.md), and [where the words come
+#   from](../surveys.md).
