@@ -1,0 +1,92 @@
+"""Bulk-synchronous SGD in buckets against DistributedDataParallel."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from exemplars.runtime import World
+from exemplars.sync_strategy.synchronous import bsp_synchronous_sgd as exemplar
+from exemplars.workload import Task, characters
+
+OWN_BUCKET = exemplar.BUCKET
+WIDE_BUCKET = 1 << 20  # elements
+
+
+def perceptron(width: int) -> nn.Sequential:
+    """Three layers; 2.4 million weights at a width of 1024."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, last = nn.Linear(256, width), nn.Linear(width, 10)
+        return nn.Sequential(
+            first, nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+            nn.Linear(width, width), nn.ReLU(), last,
+        )  # fmt: skip
+
+
+def one_batch(task: Task, size: int) -> Task:
+    """The same task on one batch for ever: making batches is not timed."""
+    x, y = task.batch(0, size)
+    return Task(task.name, task.model, lambda step, size: (x, y))
+
+
+def random_rows(width: int) -> Task:
+    """Random rows and labels for the perceptron."""
+
+    def batch(step: int, size: int) -> tuple[Tensor, Tensor]:
+        source = torch.Generator().manual_seed(step)
+        labels = torch.randint(10, (size,), generator=source)
+        return torch.randn(size, 256, generator=source), labels
+
+    return Task("random rows", lambda: perceptron(width), batch)
+
+
+def make(w: World, *, width: int, bucket: int, batch: int) -> Pair:
+    """Both take SGD steps on the same batch; width 0 is the exemplar's own model."""
+    task = one_batch(random_rows(width) if width else characters, batch)
+    sized(exemplar, STEPS=1 << 30, BUCKET=bucket, BATCH=batch)
+    model, twin = task.model().to(w.device), task.model().to(w.device)
+    steps = exemplar.train(w, task, model)
+    element = next(model.parameters()).element_size()
+    ddp = DistributedDataParallel(twin, bucket_cap_mb=bucket * element / 2**20)
+    sgd = torch.optim.SGD(twin.parameters(), lr=exemplar.RATE)
+
+    def step() -> float:
+        x, y = task.batch(0, batch)
+        mine = torch.arange(batch).tensor_split(w.size)[w.rank]
+        sgd.zero_grad()
+        # DDP divides by the ranks; the exemplar by the whole batch.
+        loss = task.loss(ddp, x[mine], y[mine]) / y.numel() * w.size
+        loss.backward()
+        sgd.step()
+        return loss.item()
+
+    return Pair(
+        ours=Side(lambda: next(steps), lambda: list(model.parameters())),
+        theirs=Side(step, lambda: list(twin.parameters())),
+        slack=256,
+    )
+
+
+BENCH = Bench(
+    technique="bsp-synchronous-sgd",
+    production="torch.nn.parallel.DistributedDataParallel",
+    what="One SGD step of a perceptron of 2.4 million float32 weights, a batch of 64.",
+    note="",
+    make=make,
+    cases=(
+        Case(
+            "exemplar's own",
+            45_480,
+            {"width": 0, "bucket": OWN_BUCKET, "batch": exemplar.BATCH},
+            calls=5,
+        ),
+        Case(
+            "2.4 M weights",
+            9_490_472,
+            {"width": 1024, "bucket": WIDE_BUCKET, "batch": 64},
+        ),
+    ),
+    headline="2.4 M weights",
+    tiny={"width": 16, "bucket": 1000, "batch": 10},
+)

@@ -1,0 +1,108 @@
+"""Top-k with error feedback by hand against the same as a DDP communication hook."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parameters_to_vector
+
+from atlas.bench.bsp import random_rows
+from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from exemplars.communication_pattern.sparsification import (
+    top_k_error_feedback as exemplar,
+)
+from exemplars.runtime import World
+from exemplars.workload import Task
+
+#: DDP orders its bucket anew after the first step: the hook starts after that.
+SETTLED = 2
+ONE_BUCKET = 1024  # MiB: top-k of the whole gradient, as ours
+
+
+class State:
+    """What the hook carries from step to step, and its k."""
+
+    def __init__(self, kept: int) -> None:
+        self.kept, self.calls = kept, 0
+        self.residual: Tensor | None = None
+
+    def exchange(self, gradient: Tensor) -> Tensor:
+        """The mean of what all ranks picked, in the bucket itself."""
+        if self.residual is not None:
+            gradient += self.residual
+        places = gradient.abs().topk(self.kept).indices
+        values = gradient[places]
+        self.residual = gradient.index_fill(0, places, 0.0)
+        p = dist.get_world_size()
+        every_value = values.new_empty(p * self.kept)
+        every_place = torch.empty(p * self.kept, dtype=torch.int32)
+        dist.all_gather_single(every_value, values)
+        dist.all_gather_single(every_place, places.to(torch.int32))
+        return gradient.zero_().index_add_(0, every_place, every_value.div_(p))
+
+
+def hook(state: State, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Plain all-reduce until the bucket is settled, then top-k with a residual."""
+    state.calls += 1
+    gradient = bucket.buffer()
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    if state.calls <= SETTLED:
+        dist.all_reduce(gradient)
+        done.set_result(gradient)
+    else:
+        done.set_result(state.exchange(gradient))
+    return done
+
+
+def make(w: World, *, width: int, kept: int, batch: int) -> Pair:
+    """Both take SGD steps from the same weights, each rank on its own batch."""
+    made = random_rows(width)
+    x, y = made.batch(w.rank, batch)
+    task = Task(
+        made.name, lambda: made.model().double(), lambda step, size: (x.double(), y)
+    )
+    sized(exemplar, STEPS=1 << 30, BATCH=batch, KEPT=kept)
+    model = task.model().to(w.device)
+    top_k = exemplar.TopK(parameters_to_vector(model.parameters()).detach())
+    steps = exemplar.train(w, task, model, top_k)
+    return Pair(
+        ours=Side(lambda: next(steps), lambda: list(model.parameters())),
+        theirs=hooked(w, task, kept),
+        slack=256,
+    )
+
+
+def hooked(w: World, task: Task, kept: int) -> Side:
+    """The same training in DDP, with the hook."""
+    model = task.model().to(w.device)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=ONE_BUCKET)
+    ddp.register_comm_hook(State(kept), hook)
+    sgd = torch.optim.SGD(model.parameters(), lr=exemplar.RATE)
+
+    def step() -> float:
+        x, y = task.batch(0, 0)
+        sgd.zero_grad()
+        loss = task.loss(ddp, x, y) / y.numel()
+        loss.backward()
+        sgd.step()
+        return loss.item()
+
+    for _ in range(SETTLED):
+        step()
+    model.load_state_dict(task.model().state_dict())
+    return Side(step, lambda: list(model.parameters()))
+
+
+BENCH = Bench(
+    technique="top-k-error-feedback",
+    production="a DistributedDataParallel communication hook",
+    what="One SGD step of a perceptron of 0.7 million float64 weights, 1 % sent.",
+    note="",
+    make=make,
+    cases=(
+        Case("0.7 M weights", 665_610 * 8, {"width": 512, "kept": 6656, "batch": 16}),
+    ),
+    headline="0.7 M weights",
+    tiny={"width": 16, "kept": 50, "batch": 4},
+)
