@@ -109,8 +109,11 @@ class World:
         if self.dry:
             return
         ours, theirs = _list(value), _list(reference())
-        error = max(_error(a, b) for a, b in zip(ours, theirs, strict=True))
-        limit = slack * self.size * torch.finfo(ours[0].dtype).eps
+        pairs = zip(ours, theirs, strict=True)
+        error = max(_error(a, b, exact=slack == 0) for a, b in pairs)
+        limit = 0.0
+        if slack:
+            limit = slack * self.size * torch.finfo(ours[0].dtype).eps
         self._note(claim, Check(error <= limit, error, limit))
 
     def check_same(self, claim: str, value: Tensors) -> None:
@@ -179,14 +182,15 @@ def _list(tensors: Tensors) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def _error(a: Tensor, b: Tensor) -> float:
+def _error(a: Tensor, b: Tensor, exact: bool) -> float:
     """Largest difference, relative to the largest number of the reference."""
     if a.shape != b.shape:
         return FAR
-    if torch.equal(a, b):
-        return 0.0
+    if torch.equal(a, b):  # though a zero may have another sign
+        same = not exact or torch.equal(a.signbit(), b.signbit())
+        return 0.0 if same else FAR
     worst = ((a - b).abs().max() / b.abs().max().clamp_min(1e-300)).item()
-    return worst if 0 < worst < FAR else FAR  # nan, or a sign of zero
+    return worst if 0 < worst < FAR else FAR  # or not a number
 
 
 _current: list[World] = []
@@ -276,7 +280,8 @@ def world(timeout: float = 60.0) -> Iterator[World]:
         ) as w:
             yield w
     except Refused as refusal:
-        if rank == 0:
+        #: All ranks refuse a wrong size; a missing device, only who lacks it.
+        if rank == 0 or not dist.is_initialized():
             print(refusal, file=sys.stderr)
         sys.exit(2)
     _say(w)
