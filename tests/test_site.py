@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from atlas.knowledge import Mutant, Sighting, Technique
-from atlas.site import annotate, curve, evidence, pages, replay, technique
+from atlas.site import annotate, curve, evidence, notebooks, pages, replay, technique
 from atlas.site.context import Context, read
 from atlas.site.scene import LIMIT, scene
 from atlas.site.text import fence, md, number
@@ -360,6 +360,30 @@ def test_the_pages_can_be_written_to_a_folder(tmp_path: Path) -> None:
     assert 'class="map"' in (tmp_path / "out" / "index.md").read_text()
     data = json.loads((tmp_path / "out" / "taxonomy.json").read_text())
     assert set(data["techniques"]) == set(read(ROOT).atlas.techniques)
+
+
+def test_a_notebook_becomes_a_page_with_downloads(tmp_path: Path) -> None:
+    nbformat: Any = pytest.importorskip("nbformat")
+    v4 = nbformat.v4
+    out = v4.new_output("stream", text="ranks: ```4```\n")
+    cells = [
+        v4.new_markdown_cell("# A <tour>\n\nIt begins."),
+        v4.new_code_cell("print(4)", outputs=[out], execution_count=1),
+    ]
+    (tmp_path / "measurements" / "notebooks").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00-tour.py").write_text("# %%\nprint(4)\n")
+    kept = tmp_path / "measurements" / "notebooks" / "00-tour.ipynb"
+    nbformat.write(v4.new_notebook(cells=cells), kept)
+    made = dict(notebooks.pages(tmp_path))
+    page = made["notebooks/00-tour.md"]
+    assert isinstance(page, str)
+    assert "A &lt;tour&gt;" in page.split("---")[1]
+    assert page.index("# A <tour>") < page.index("[.ipynb](00-tour.ipynb)")
+    assert "`````` { .text .output }\nranks: ```4```\n``````" in page
+    assert made["notebooks/00-tour.ipynb"] == kept.read_bytes()
+    assert made["notebooks/00-tour.py"] == b"# %%\nprint(4)\n"
+    assert notebooks.names(ROOT / "taxonomy") == []
 
 
 # The build

@@ -23,6 +23,7 @@ class Context:
     atlas: Atlas
     edit: str = ""  # where files are edited; empty: nowhere known
     _records: dict[tuple[str, str], Json | None] = field(default_factory=dict)
+    _verdicts: dict[tuple[str, int], list[Verdict]] = field(default_factory=dict)
 
     def record(self, technique: str, backend: str) -> Json | None:
         """The technique's record on that backend, or None."""
@@ -53,7 +54,10 @@ class Context:
 
     def verdicts(self, technique: Technique, run: Json) -> list[Verdict]:
         """Predicted against measured, claim by claim."""
-        return judge(technique, run)
+        key = (technique.id, id(run))
+        if key not in self._verdicts:
+            self._verdicts[key] = judge(technique, run)
+        return self._verdicts[key]
 
     def stale(self, technique: str, backend: str) -> bool:
         """Was the record made from another source than today's?"""

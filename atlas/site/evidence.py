@@ -167,7 +167,7 @@ def _verdict(claim: Claim, mine: Sequence[Verdict], state: str) -> str:
     if claim.kind == "exact":
         return "= measured, exactly"
     if claim.kind == "bound":
-        return f"measured {_spread([v.measured for v in mine])}"
+        return f"✓ measured {_spread([v.measured for v in mine])}"
     return f"✓ {where or 'holds'}"
 
 
@@ -254,8 +254,10 @@ def curves(ctx: Context, t: Technique) -> str:
         )
         out = f'<div class="curves">{"".join(charts)}</div>{key}'
     if flat:
-        word = "does" if len(flat) == 1 else "do"
-        out += f"<p>Not a function of p: {attr(listing(flat))} {word} not change.</p>"
+        sizes = [p for b in ("gloo", "dry") for p in ctx.sizes(t.id, b)]
+        upto = f", measured up to p = {max(sizes)}" if sizes else ""
+        items = "".join(f"<li>{attr(says)}</li>" for says in flat)
+        out += f"<p>The same at every p{upto}:</p><ul>{items}</ul>"
     return out
 
 

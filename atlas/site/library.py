@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from atlas.knowledge import Paper, System
 from atlas.site.context import Context
@@ -99,7 +100,7 @@ def _source(ctx: Context, source: str | None, verified: bool) -> str:
     if source in ctx.atlas.papers:
         paper = ctx.atlas.papers[source]
         return f"[{_brief(paper)}](../papers.md#{slug(source)}), {read}"
-    return f"[link]({source}), {read}"
+    return f"[{md(urlsplit(source).netloc)}]({source}), {read}"
 
 
 def _brief(p: Paper) -> str:

@@ -38,19 +38,19 @@ def pages(root: Path) -> Iterator[tuple[str, str | bytes]]:
     for name in found:
         yield from _notebook(root, name)
     if found:
-        rows = [f"- [{title(root, n)}]({n}.md)" for n in found]
+        rows = [f"- [{md(title(root, n))}]({n}.md)" for n in found]
         head = front("Notebooks") + "# Notebooks\n\n"
         yield "notebooks/index.md", head + "\n".join(rows) + "\n"
 
 
 def title(root: Path, name: str) -> str:
-    """The notebook's first heading, escaped."""
+    """The notebook's first heading."""
     kept = json.loads((root / KEPT / f"{name}.ipynb").read_text(encoding="utf-8"))
     for cell in kept["cells"]:
         for line in "".join(cell["source"]).splitlines():
             if line.startswith("# "):
-                return md(line[2:].strip())
-    return md(name)
+                return line[2:].strip()
+    return name
 
 
 def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:

@@ -167,9 +167,13 @@ def coverage(ctx: Context) -> str:
         if not ctx.of_family(a.id, f.id)
     ]
     parts = [
-        front("Coverage", description="What is proven where, and what is missing."),
+        front(
+            "Coverage",
+            description="What is proven where, and what is missing.",
+            hide=["navigation"],
+        ),
         "# Coverage",
-        "What was run, on how many ranks, on which backend. A gap is shown as a gap.",
+        "On how many ranks each technique was run, by backend. A gap is shown as a gap.",
         "\n".join(rows),
         "## Families without an exemplar",
         "\n".join(empty) or "None.",
@@ -183,4 +187,4 @@ def _sizes(ctx: Context, t: Technique, backend: str) -> str:
         return "not yet"
     old = ", older source" if ctx.stale(t.id, backend) else ""
     good = "" if all_hold(ctx, t, backend) else "✗ "
-    return f"{good}p = {', '.join(map(str, sizes))}{old}"
+    return f"{good}{' '.join(map(str, sizes))}{old}"

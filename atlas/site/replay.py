@@ -240,8 +240,8 @@ class _Picture:
 
     def collective(self, c: Sequence[Any]) -> str:
         group, name, colour, _, start, end = c[:6]
-        flat = 4 if end <= start else 0  # a moment is drawn around its time
-        x, wide = self.x(start), max(8.0, self.x(end) - self.x(start) - 2)
+        flat = 2.5 if end <= start else 0  # a moment is drawn around its time
+        x, wide = self.x(start), max(5.0, self.x(end) - self.x(start) - 2)
         top = self.y(min(group)) - self.lane * 0.44
         high = self.y(max(group)) + self.lane * 0.44 - top
         return (

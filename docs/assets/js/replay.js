@@ -215,8 +215,8 @@
     band(root, b) {
       const top = this.y(Math.min(...b.group)) - this.lane * 0.44
       const g = this.part(root, b, `${b.name} over ranks ${b.group.join(", ")}: ${thousands(b.bytes)} bytes`)
-      svg("rect", { class: `band c${b.colour}${this.mode ? " behind" : ""}`, x: this.x(b.s) - (b.e > b.s ? 0 : 4), y: top, rx: 4,
-        width: Math.max(8, this.x(b.e) - this.x(b.s) - 2),
+      svg("rect", { class: `band c${b.colour}${this.mode ? " behind" : ""}`, x: this.x(b.s) - (b.e > b.s ? 0 : 2.5), y: top, rx: 4,
+        width: Math.max(5, this.x(b.e) - this.x(b.s) - 2),
         height: this.y(Math.max(...b.group)) + this.lane * 0.44 - top }, g)
     }
 
