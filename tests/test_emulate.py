@@ -32,6 +32,7 @@ pytestmark = [
 DEADLINE = 20.0  # seconds for the ranks of one scenario
 TIMEOUT = 10.0  # seconds of a process group; scenarios of deadlock choose SHORT
 SHORT = 1.0
+LINGER = 0.5
 
 
 # ------------------------------------------------------------------- the server
@@ -103,7 +104,17 @@ def fork(order: dict[str, Any], rank: int, folder: str) -> int:
         traceback.print_exc()
         answer = {"error": f"{type(e).__name__}: {e}"}
     Path(folder, f"{rank}.json").write_text(json.dumps(answer))
+    linger(order, folder)
     os._exit(0)
+
+
+def linger(order: dict[str, Any], folder: str) -> None:
+    """Leave together: who leaves first would break a peer's last message."""
+    end = time.monotonic() + LINGER
+    while time.monotonic() < end:
+        if len(list(Path(folder).glob("*.json"))) == order["ranks"]:
+            return
+        time.sleep(0.005)
 
 
 def run_rank(order: dict[str, Any], rank: int, folder: str) -> Any:
@@ -123,8 +134,16 @@ def run_rank(order: dict[str, Any], rank: int, folder: str) -> Any:
             rank=rank,
             world_size=order["ranks"],
             timeout=timedelta(seconds=order.get("timeout", TIMEOUT)),
+            device_id=torch.device("cuda", rank) if order.get("bind") else None,
         )
+        join(dist.distributed_c10d._get_default_store(), rank, order["ranks"])
     return globals()[order["scenario"]](**order.get("given", {}))
+
+
+def join(store: Any, rank: int, ranks: int) -> None:
+    """Wait until all ranks have connected: a fast one may be gone at once."""
+    store.set(f"joined {rank}", "yes")
+    store.wait([f"joined {r}" for r in range(ranks)])
 
 
 def outlast(children: list[int]) -> None:
@@ -331,6 +350,26 @@ def do_overlap() -> list[float]:
 
 def test_collectives_are_asynchronous(server: Server) -> None:
     assert server.run("do_overlap") == [[2.0, 2.0]] * 2
+
+
+def do_synchronize(how: str) -> list[float]:
+    """Rank 0 reads a sum that it has not waited for, but synchronized with."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.ones(2, device="cuda")
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 1:
+        store.wait(["begun"])
+    dist.all_reduce(x, async_op=True)
+    store.set("begun", "yes")
+    getattr(torch, how).synchronize()
+    return x.tolist()
+
+
+@pytest.mark.parametrize("how", ["cuda", "accelerator"])
+def test_synchronize_waits_for_collectives(server: Server, how: str) -> None:
+    assert server.run("do_synchronize", given={"how": how}) == [[2.0, 2.0]] * 2
 
 
 def do_crossing_batches() -> list[float]:
@@ -544,8 +583,9 @@ def do_beyond_gloo() -> list[Any]:
     return [[t.tolist() for t in uneven], rows.tolist(), [t.tolist() for t in lists]]
 
 
-def test_allows_what_nccl_has_and_gloo_has_not(server: Server) -> None:
-    for rank, answer in enumerate(server.run("do_beyond_gloo")):
+@pytest.mark.parametrize("bind", [False, True])
+def test_allows_what_nccl_has_and_gloo_has_not(server: Server, bind: bool) -> None:
+    for rank, answer in enumerate(server.run("do_beyond_gloo", bind=bind)):
         rows = [[0.0, 0.0], [1.0, 1.0]]
         lists = [[0.5] * (rank + 1), [1.5] * (rank + 1)]
         assert answer == [[[0.0], [1.0, 1.0]], rows, lists]
@@ -701,6 +741,7 @@ def do_storage() -> dict[str, Any]:
         "view": x[1:].untyped_storage()._cdata == storage._cdata,
         "of a result": (x * 2).untyped_storage().nbytes(),
         "peak": torch.cuda.max_memory_allocated() - base,
+        "bytes after": torch.cuda.memory_allocated() - base,
     }
     del storage
     gc.collect()
@@ -725,6 +766,7 @@ def test_storages_are_counted_and_freed(server: Server) -> None:
         "view": True,
         "of a result": 4000,
         "peak": 8000,
+        "bytes after": 4000,
         "freed while in use": [],
         "saved": ["cuda:0"],
         "freed": ["x"],
@@ -877,7 +919,7 @@ torch.cuda.set_device(rank)
 dist.init_process_group("nccl")
 x = torch.full((2,), rank + 1.0, device="cuda")
 dist.all_reduce(x)
-print(f"rank {rank} on {x.device} has {x.tolist()}", sys.argv[1:])
+sys.stdout.write(f"rank {rank} on {x.device} has {x.tolist()} {sys.argv[1:]}\\n")
 left_behind = dist.irecv(x, 1 - rank)  # nobody sends: must not keep us from leaving
 """
 

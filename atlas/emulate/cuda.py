@@ -2,7 +2,7 @@
 
 torch.cuda is Python over functions that a CPU build of torch leaves out. Those
 functions are supplied here, and torch.cuda's own Python runs on them. Streams and
-events are inert: on this device everything has finished when a call returns.
+events are inert, for here a kernel has finished when its call returns.
 """
 
 import time
@@ -163,7 +163,7 @@ def _driver(devices: int) -> dict[str, Any]:
         "_cuda_setDevice": torch.accelerator.set_device_index,
         "_cuda_exchangeDevice": _exchange,
         "_cuda_maybeExchangeDevice": _exchange,
-        "_cuda_synchronize": _nothing,
+        "_cuda_synchronize": _ops.synchronize,
         "_cuda_emptyCache": _nothing,
         "_cuda_getArchFlags": lambda: "sm_90",
         "_cuda_getCurrentRawStream": lambda device=0: 0,

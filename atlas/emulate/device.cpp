@@ -8,7 +8,8 @@
 //      the label back on the results,
 //   4. the operators that must not go that way, because they make or move storage.
 // Values are therefore real, and mixing devices is an error, as on a GPU. Streams
-// and events are inert: everything has finished when a call returns.
+// and events are inert, for a kernel has finished when its call returns; only the
+// pretend NCCL (nccl.cpp) works on after that.
 
 #include "device.h"
 
@@ -109,7 +110,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(const DeviceIndex) const override {}
+  void synchronizeDevice(const DeviceIndex) const override { finish_streams(); }
 
   void record(void** event, const c10::Stream&, const DeviceIndex,
               const c10::EventFlag) const override {
@@ -303,7 +304,7 @@ struct Hooks : at::CUDAHooksInterface {
   DeviceIndex maybeExchangeDevice(DeviceIndex to) const override {
     return exchange(to);
   }
-  void deviceSynchronize(DeviceIndex) const override {}
+  void deviceSynchronize(DeviceIndex) const override { finish_streams(); }
   c10::Allocator* getCUDADeviceAllocator() const override {
     return &device_allocator();
   }
@@ -639,6 +640,7 @@ TORCH_LIBRARY(atlas_emulate, m) {
   m.def("memory_live(int device) -> int", memory_live);
   m.def("memory_peak(int device) -> int", memory_peak);
   m.def("reset_peak(int device) -> ()", reset_peak);
+  m.def("synchronize() -> ()", finish_streams);
   m.def("default_generator(int device) -> Generator?", generator_of);
 }
 

@@ -53,7 +53,10 @@ class Stream {
  public:
   using Task = std::function<void()>;
 
-  Stream() : thread_([queue = queue_] { serve(*queue); }) {}
+  Stream() : thread_([queue = queue_] { serve(*queue); }) {
+    const std::lock_guard<std::mutex> hold(all_lock());
+    all().push_back(queue_);
+  }
   Stream(const Stream&) = delete;
 
   // Never waits for a task that waits for a peer: such a thread is left behind.
@@ -64,6 +67,20 @@ class Stream {
     queue_->changed.notify_all();
     hold.unlock();
     idle ? thread_.join() : thread_.detach();
+  }
+
+  // Returns when no stream of this process has anything left to do.
+  static void finish_all() {
+    std::unique_lock<std::mutex> hold(all_lock());
+    const auto queues = all();
+    hold.unlock();
+    for (const auto& weak : queues) {
+      const auto queue = weak.lock();
+      if (!queue) continue;
+      std::unique_lock<std::mutex> inside(queue->lock);
+      queue->changed.wait(
+          inside, [&] { return !queue->busy && queue->tasks.empty(); });
+    }
   }
 
   void add(Task task) {
@@ -93,7 +110,17 @@ class Stream {
       task = nullptr;
       hold.lock();
       queue.busy = false;
+      queue.changed.notify_all();
     }
+  }
+
+  static std::mutex& all_lock() {
+    static auto* it = new std::mutex;  // never destroyed: threads may outlive main
+    return *it;
+  }
+  static std::vector<std::weak_ptr<Queue>>& all() {
+    static auto* it = new std::vector<std::weak_ptr<Queue>>;
+    return *it;
   }
 
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
@@ -892,4 +919,7 @@ TORCH_LIBRARY_FRAGMENT(atlas_emulate, m) {
 }
 
 }  // namespace
+
+void finish_streams() { Stream::finish_all(); }
+
 }  // namespace atlas
