@@ -24,6 +24,8 @@ PortOption = Annotated[
 def serve(port: PortOption = FIRST) -> None:
     """Serve the site on this machine, rebuilt when a file changes.
 
+    Ctrl-C is its ordinary end, and exit code 0.
+
     Examples:
 
     \b
