@@ -27,6 +27,7 @@ from atlas.verdict import Verdict
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
+    from jupyter_client.manager import AsyncKernelManager
 
 SOURCES, KEPT = Path("notebooks"), Path("measurements", "notebooks")
 #: Seconds that one cell may take.
@@ -37,7 +38,7 @@ METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 #: Between the two schemes of the site: as legible on white as on near-black.
 GREY = "#7b838f"
-COLOURS = ["#5878e6", "#dd7346", "#26a08c", "#a86bd6"]
+COLOURS = ["#4f6edb", "#c05a2a", "#1f8f7d", "#9a5fce"]
 STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
@@ -136,12 +137,11 @@ def execute(root: Path, name: str) -> dict[str, Any]:
     at = [0]
     client = ExecutePreprocessor(
         timeout=DEADLINE,
+        kernel_manager_class=_kernel_of_this_python(),
         on_cell_start=lambda cell, cell_index: at.__setitem__(0, cell_index),
     )
     try:
-        client.preprocess(
-            notebook, {"metadata": {"path": str(root)}}, km=_kernel_of_this_python()
-        )
+        client.preprocess(notebook, {"metadata": {"path": str(root)}})
     except failures.CellExecutionError as error:
         what = f"{error.ename}: {error.evalue}".splitlines()[0]
         raise _failure(name, notebook, at[0], what, error.traceback) from None
@@ -154,24 +154,26 @@ def execute(root: Path, name: str) -> dict[str, Any]:
     return normalised(notebook, source)
 
 
-def _kernel_of_this_python() -> Any:
-    """Not whichever kernel the machine calls python3."""
-    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+def _kernel_of_this_python() -> type["AsyncKernelManager"]:
+    """Not whichever kernel the machine calls python3, and nobody else can listen."""
+    from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
-    class Ours(KernelSpecManager):
-        def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-            launcher = ["-m", "ipykernel_launcher", "-f", "{connection_file}"]
-            return KernelSpec(
-                argv=[sys.executable, *launcher],
-                display_name="Python 3",
-                language="python",
-            )
+    class Ours(AsyncKernelManager):
+        transport = "ipc"
+        kernel_spec = KernelSpec(
+            argv=[
+                sys.executable,
+                "-m",
+                "ipykernel_launcher",
+                "-f",
+                "{connection_file}",
+            ],
+            display_name="Python 3",
+            language="python",
+        )
 
-    # Over sockets of the file system: nobody else on the machine can listen.
-    return AsyncKernelManager(
-        kernel_name="python3", kernel_spec_manager=Ours(), transport="ipc"
-    )
+    return Ours
 
 
 def _failure(
