@@ -219,6 +219,13 @@ def test_the_curve_reaches_1024_and_carries_the_points() -> None:
     assert "<title>dry, p = 1024: 2\u202f046</title>" in made
 
 
+def test_zero_is_not_drawn_as_one_on_a_logarithmic_axis() -> None:
+    made = curve.draw(curve.Curve("x", ((1, 0.0), (2, 1.0), (1024, 5000.0)), ()))
+    heights = [float(xy.split(",")[1]) for xy in re.findall(r"[\d.]+,[\d.]+", made)]
+    assert heights[0] - heights[1] > 10
+    assert ">0</text>" in made
+
+
 # Pages
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from atlas.site.text import amount, attr, number
 
 WIDE, HIGH = 460, 230
-LEFT, RIGHT, ABOVE, BELOW = 54, 14, 14, 34
+LEFT, RIGHT, ABOVE, BELOW = 54, 14, 14, 40
 LAST = 1024
 
 Point = tuple[int, float]
@@ -65,8 +65,10 @@ class _Chart:
         self.most = most
         self.top = max([*values, 0.0]) or 1.0
         least = min((v for v in values if v > 0), default=self.top)
-        self.log = min(values, default=0) >= 0 and self.top / least > 200
+        self.log = min(values, default=0) >= 0 and self.top / least > 50
         self.low = 10 ** math.floor(math.log10(least)) if self.log else 0.0
+        # on a logarithmic axis zero has a place of its own, below the lowest power
+        self.zero = 0.14 if self.log and min(values, default=1) == 0 else 0.0
         if self.log:
             self.top = 10 ** math.ceil(math.log10(self.top))
         else:
@@ -77,11 +79,11 @@ class _Chart:
         return round(LEFT + share * (WIDE - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        if self.log:
-            span = math.log10(self.top / self.low)
-            share = math.log10(max(value, self.low) / self.low) / span
-        else:
-            share = value / self.top
+        share = value / self.top
+        if self.log and value > 0:
+            decades = math.log10(self.top / self.low)
+            share = math.log10(value / self.low) / decades
+            share = self.zero + (1 - self.zero) * share
         return round(HIGH - BELOW - share * (HIGH - ABOVE - BELOW), 1)
 
     def axes(self) -> Iterable[str]:
@@ -90,6 +92,7 @@ class _Chart:
             span = round(math.log10(self.top / self.low))
             every = max(1, math.ceil(span / 5))
             levels = [self.low * 10**k for k in range(0, span + 1, every)]
+            levels = [0.0, *levels] if self.zero else levels
         for v in levels:
             y = self.y(v)
             right = WIDE - RIGHT
@@ -100,7 +103,7 @@ class _Chart:
             p = 2**k
             yield f'<text x="{self.x(p)}" y="{HIGH - BELOW + 16}">{p}</text>'
         middle = (LEFT + WIDE - RIGHT) / 2
-        yield f'<text x="{middle}" y="{HIGH - 2}">ranks, p</text>'
+        yield f'<text x="{middle}" y="{HIGH - 6}">ranks, p</text>'
 
     def line(self, points: Sequence[Point]) -> str:
         path = " ".join(f"{self.x(p)},{self.y(v)}" for p, v in points)

@@ -173,7 +173,7 @@ def coverage(ctx: Context) -> str:
             hide=["navigation"],
         ),
         "# Coverage",
-        "On how many ranks each technique was run, by backend. A gap is shown as a gap.",
+        "The numbers of ranks each technique was run on, by backend. Gaps are shown.",
         "\n".join(rows),
         "## Families without an exemplar",
         "\n".join(empty) or "None.",
