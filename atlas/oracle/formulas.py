@@ -380,3 +380,26 @@ def all_reduce_seconds(p: int, n: float, alpha: float, beta: float) -> float:
     _count("alpha", alpha)
     _count("beta", beta)
     return 2 * (p - 1) * alpha + 2 * (p - 1) / p * n * beta
+
+
+# Periodic averaging: t steps, and a meeting after every h of them and at the end
+
+
+def periodic_rounds(t: int, h: int) -> int:
+    """Meetings in t steps: one after every h, and one for what is left over.
+
+    Source: Stich 2019, algorithm 1, with an average after the last step.
+    """
+    _count("t", t)
+    _positive("h", h)
+    return -(-t // h)
+
+
+def periodic_payload(n: int, b: int, t: int, h: int) -> int:
+    """Bytes that t steps hand to all-reduce: all n parameters at every meeting.
+
+    Source: Stich 2019, algorithm 1.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return periodic_rounds(t, h) * n * b

@@ -1,0 +1,1 @@
+"""Some steps alone, then agreement."""
