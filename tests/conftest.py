@@ -8,9 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 # Before torch is imported: its threads would fight with the ranks for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples on every run, however busy the machine.
+settings.register_profile("atlas", deadline=None, derandomize=True)
+settings.load_profile("atlas")
 
 #: How long the system may take to take away a process that was killed.
 SWEEP = 2.0
