@@ -99,13 +99,15 @@ def nav(root: Path, context: Context | None = None) -> Nav:
 
 def source_of(uri: str) -> str | None:
     """The file to edit for a generated page, from the root, or None."""
+    if not uri.endswith(".md"):
+        return None
     parts = uri.removesuffix(".md").split("/")
     match parts:
         case [axis, family, name] if name != "index":
             return f"taxonomy/techniques/{axis}/{family}/{name}.yaml"
         case ["systems", name] if name != "index":
             return f"taxonomy/systems/{name}.yaml"
-        case ["notebooks", name] if uri.endswith(".md") and name != "index":
+        case ["notebooks", name] if name != "index":
             return f"notebooks/{name}.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"

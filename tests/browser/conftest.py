@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def built(out: Path, **variables: str) -> Path:
@@ -59,13 +60,29 @@ def address(site: Path) -> Iterator[str]:
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    path = next((p for p in map(shutil.which, NAMES) if p), None)
+    asked = os.environ.get("CHROMIUM")
+    path = asked or next((p for p in map(shutil.which, NAMES) if p), None)
     if path is None:
         pytest.fail(f"no Chromium on the PATH: install one of {', '.join(NAMES)}")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+    left = [p for p in psutil.Process().children(recursive=True) if "chrom" in name(p)]
+    gone, left = psutil.wait_procs(left, timeout=10)
+    assert not left, f"left running: {left}"
+
+
+def name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> None:
+    """One browser serves all tests here: its own fixture looks when it is closed."""
 
 
 class Watched:
