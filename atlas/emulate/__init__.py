@@ -5,8 +5,14 @@
 runs an ordinary CUDA and NCCL script on a machine without a GPU. Tensors on
 cuda:N live in host memory and are computed by CPU kernels; mixing devices is an
 error, as on a GPU. The process group named nccl moves bytes by gloo, and refuses
-what NCCL refuses. Nothing here shows speed, memory limits, missing CUDA kernels
-or races between streams: what ran here has run *emulated*, not on a GPU.
+what NCCL refuses (native/nccl.cpp).
+
+What ran here has run *emulated*, not on a GPU. It does not show: speed; the limits
+of a GPU's memory; CUDA kernels that are missing or round otherwise; races between
+streams, or a wait that was forgotten; deadlocks between several groups. Not there
+at all: LSTM and GRU cells (fused on CUDA), sparse tensors, flash attention,
+compiled kernels, CUDA graphs, symmetric memory, ReduceOp.PREMUL_SUM. Stricter than
+NCCL: a send waits for its receive whatever its size.
 """
 
 import ctypes

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCES = ("device.cpp", "nccl.cpp")
-HEADERS = ("device.h",)
-HERE = Path(__file__).resolve().parent
+NATIVE = Path(__file__).resolve().parent / "native"
 LAST_LINES = 12  # of the compiler, shown when it fails
 
 
@@ -101,8 +100,8 @@ def _cache() -> Path:
 def _key() -> str:
     """A digest of everything the library depends on."""
     digest = hashlib.sha256()
-    for name in (*SOURCES, *HEADERS):
-        digest.update((HERE / name).read_bytes())
+    for source in sorted(NATIVE.iterdir()):
+        digest.update(source.read_bytes())
     compiler = subprocess.run(
         [*_compiler(), "--version"], capture_output=True, text=True, check=False
     )
@@ -132,7 +131,7 @@ def _compile(library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         objects = [Path(scratch, name).with_suffix(".o") for name in SOURCES]
         _run_all(
-            [*_compiler(), *flags, "-c", str(HERE / name), "-o", str(made)]
+            [*_compiler(), *flags, "-c", str(NATIVE / name), "-o", str(made)]
             for name, made in zip(SOURCES, objects, strict=True)
         )
         linked = Path(scratch, library.name)
