@@ -403,3 +403,71 @@ def periodic_payload(n: int, b: int, t: int, h: int) -> int:
     _count("n", n)
     _positive("b", b)
     return periodic_rounds(t, h) * n * b
+
+
+# GPipe: its time and its bytes are those of every pipeline with a flush
+
+
+def gpipe_in_flight(m: int) -> int:
+    """Micro-batches whose activations every stage holds when backward begins.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3.
+    """
+    _positive("m", m)
+    return m
+
+
+# Halving and doubling: p ranks, of which a power of two takes part in full
+
+
+def floor_log2(p: int) -> int:
+    """Whole part of the binary logarithm of p.
+
+    Source: arithmetic: the highest bit of p, found by bisection.
+    """
+    _ranks(p)
+    e = 32 if p >= 2**32 else 0
+    d = 16 if p // 2**e >= 2**16 else 0
+    c = 8 if p // 2 ** (e + d) >= 2**8 else 0
+    b = 4 if p // 2 ** (e + d + c) >= 2**4 else 0
+    a = 2 if p // 2 ** (e + d + c + b) >= 2**2 else 0
+    return e + d + c + b + a + (1 if p // 2 ** (e + d + c + b + a) >= 2 else 0)
+
+
+def halving_doubling_core(p: int, r: int, n: int) -> int:
+    """Elements that rank r of p, a power of two, sends; the last chunk takes the rest.
+
+    Source: Rabenseifner 2004: all chunks but its own go when halving; doubling sends
+    every window of 1, 2, 4, ... chunks around it, with the rest if it reaches the end.
+    """
+    _rank(p, r)
+    _count("n", n)
+    rest = n % p
+    ends = floor_log2(p) - floor_log2(2 * (p - r) - 1)
+    return 2 * (p - 1) * (n // p) + rest * (ends + (0 if r == p - 1 else 1))
+
+
+def halving_doubling_bytes(p: int, r: int, n: int, b: int) -> int:
+    """Bytes that rank r sends: its part in the power of two, and folded tensors.
+
+    Source: Thakur et al. 2005, section 4.5: folded ranks send all, and get all back.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    q = 2 ** floor_log2(p)
+    return b * (
+        n
+        if r >= q
+        else halving_doubling_core(q, r, n) + (n if r + q < p else 0)
+    )
+
+
+def halving_doubling_rounds(p: int) -> int:
+    """Rounds of messages: lg p each way, and two for the ranks that were folded.
+
+    Source: Thakur et al. 2005, section 4.5.
+    """
+    _ranks(p)
+    q = floor_log2(p)
+    return 2 * q + (0 if 2**q == p else 2)
