@@ -471,3 +471,56 @@ def halving_doubling_rounds(p: int) -> int:
     _ranks(p)
     q = floor_log2(p)
     return 2 * q + (0 if 2**q == p else 2)
+
+
+# Downpour: rank 0 serves for t seconds; a worker takes 1 a step, rank 1 takes k
+
+
+def downpour_staleness(p: int) -> int:
+    """Versions between a gradient's read and its push: every other worker's one.
+
+    Source: derived from Dean et al. 2012, section 4.1: equal workers push in turn.
+    """
+    _ranks(p)
+    return max(0, p - 2)
+
+
+def downpour_straggler_staleness(p: int, k: int) -> int:
+    """Age of a gradient that took k times as long: the others push k times each.
+
+    Source: derived from Dean et al. 2012, section 4.1.
+    """
+    _positive("k", k)
+    return k * downpour_staleness(p)
+
+
+def downpour_updates(p: int, r: int, t: int, k: int) -> int:
+    """Updates in t seconds: rank 1 makes one in k, the server applies all.
+
+    Source: derived from Dean et al. 2012, section 4.1: nobody waits.
+    """
+    _rank(p, r)
+    _count("t", t)
+    _positive("k", k)
+    return t // k if r == 1 else t if r > 1 else 0 if p == 1 else (p - 2) * t + t // k
+
+
+def downpour_bytes(p: int, r: int, n: int, b: int, t: int, k: int) -> int:
+    """Bytes sent in t seconds: a gradient for every update, and weights before it.
+
+    Source: Dean et al. 2012, section 4.1, fetching and pushing at every step.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return downpour_updates(p, r, t, k) * n * b
+
+
+def downpour_makespan(p: int, t: int, k: int) -> int:
+    """Seconds until the last of the updates that fit into t: nobody waits.
+
+    Source: derived from Dean et al. 2012, section 4.1.
+    """
+    _ranks(p)
+    _count("t", t)
+    _positive("k", k)
+    return t if p > 2 else 0 if p == 1 else t // k * k
