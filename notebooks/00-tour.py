@@ -38,8 +38,8 @@ figures()
 # function may be defined in a cell: it travels to the ranks by itself.
 #
 # First one rank looks around. Where there are two GPUs or more, all that
-# follows runs on them over NCCL; elsewhere it runs on the CPU over gloo. No
-# other cell knows the difference.
+# follows runs on them over NCCL; elsewhere it runs on the CPU over gloo. The
+# cells are the same.
 
 
 # %%
@@ -249,9 +249,9 @@ table(v for v in judge(pipeline, run) if v.claim in wanted)
 # %%
 bubble = FORMULAS["pipeline_bubble"]
 seen = line.idle[0] / line.makespan
-print(f"{run['given']['m']:>3} micro-batches: {seen:.1%} idle, as drawn")
+print(f"m = {run['given']['m']:<3} {seen:>6.1%} idle, as drawn")
 for m in (6, 12, 24, 96):
-    print(f"{m:>3} micro-batches: {bubble(ranks, m):.1%} idle, by the formula")
+    print(f"m = {m:<3} {bubble(ranks, m):>6.1%} idle, by the formula")
 
 # %% [markdown]
 # ## 5. Break it
@@ -283,11 +283,11 @@ table(judge(ring, run))
 # Every rank has the right sum. A test of the result would be content, and so
 # would the loss curve; only counting shows it. That is why the atlas counts.
 #
-# Try the others, or write your own: every one of these is caught by a claim.
+# Try another, or write your own. Each of these is caught by a claim; which?
 
 # %%
-for technique in atlas.techniques.values():
-    print(f"{technique.id}: {', '.join(m.id for m in technique.mutants)}")
+for mutant in (*ring.mutants[1:], *pipeline.mutants):
+    print(f"{mutant.id}: {mutant.says}")
 
 # %% [markdown]
 # ## What next
