@@ -329,11 +329,17 @@ class _Server:
                 [*command, *mode],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=self.errors,
                 env={**_ONEDNN, **os.environ, **_THREADS, "PYTHONPATH": path},
                 start_new_session=True,  # Ctrl-C is the launcher's to answer
             )
-        self.hear()
+        try:
+            self.hear()
+        except KeyboardInterrupt:  # while it imports torch, it hears nothing
+            self.process.kill()
+            self.close()
+            raise
 
     def tell(self, order: str, folder: str = "", fds: list[int] | None = None) -> None:
         with contextlib.suppress(OSError):  # if it is dead, `hear` will say so

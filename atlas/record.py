@@ -57,6 +57,9 @@ def measure(
         emulate=mode == "emulated",
         env=env,
     )
+    backends = {o.pop("backend") for o in outcomes}
+    if mode == "nccl" and backends != {"nccl"}:
+        raise RecordError(f"{technique.id}: ran on {', '.join(backends)}, not on nccl")
     given = outcomes[0]["given"]
     for o in outcomes:
         if o.pop("given") != given:
@@ -79,7 +82,9 @@ def run_exemplar(w: "World", module: str, source: str | None) -> dict[str, Any]:
         namespace: dict[str, Any] = {"__name__": f"{module}__mutant"}
         exec(compile(source, module, "exec"), namespace)  # noqa: S102 - our own text
         namespace["main"](w)
-    outcome = w.outcome()
+    import torch.distributed as dist
+
+    outcome = {**w.outcome(), "backend": dist.get_backend()}
     return {k: v for k, v in outcome.items() if v is not None}
 
 
