@@ -812,6 +812,7 @@ def do_look() -> dict[str, Any]:
     generator = torch.Generator(device="cuda").manual_seed(7)
     drawn = torch.randn(3, device="cuda", generator=generator).cpu()
     torch.manual_seed(7)
+    torch.randn(5)  # the CPU's generator is another
     return {
         "accelerator": str(torch.accelerator.current_accelerator()),
         "available": torch.cuda.is_available() and torch.accelerator.is_available(),
