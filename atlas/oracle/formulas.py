@@ -524,3 +524,117 @@ def downpour_makespan(p: int, t: int, k: int) -> int:
     _count("t", t)
     _positive("k", k)
     return t if p > 2 else 0 if p == 1 else t // k * k
+
+
+# Push and pull: rank 0 is the server, the others are workers
+
+
+def push_pull_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t steps, and receives too: a tensor for each peer.
+
+    Source: Li et al. 2014, section 3: a worker has one peer, the server p-1.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return t * n * b * (p - 1 if r == 0 else min(1, p - 1))
+
+
+def push_pull_rounds(p: int, t: int) -> int:
+    """Rounds of t steps when the server sends one message and takes one at a time.
+
+    Source: derived: p-1 pushes and p-1 pulls queue; a worker that has pulled early
+    pushes again while the others still wait, so each further step costs only p.
+    """
+    _ranks(p)
+    _count("t", t)
+    return 0 if p == 1 or t == 0 else t * p + p - 2
+
+
+# Hierarchical all-reduce: g nodes of p/g ranks; rank r is number r mod p/g of its node
+
+
+def hierarchical_inside(p: int, r: int, n: int, b: int, g: int) -> int:
+    """Bytes that rank r sends inside its node: a ring all-reduce of the tensor.
+
+    Source: Mikami et al. 2018, section 2.2: reduce-scatter and all-gather in a row.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    _positive("g", g)
+    ranks = -(-p // g)
+    return ring_all_reduce_bytes(ranks, r % ranks, n, b)
+
+
+def hierarchical_between(p: int, r: int, n: int, b: int, g: int) -> int:
+    """Bytes that rank r sends to other nodes: a ring all-reduce of one chunk.
+
+    Source: Mikami et al. 2018, section 2.2: the column sums what the row scattered.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("b", b)
+    _positive("g", g)
+    ranks = -(-p // g)
+    return ring_all_reduce_bytes(g, r // ranks, chunk(n, ranks, r % ranks + 1), b)
+
+
+def hierarchical_rounds(p: int, g: int) -> int:
+    """Rounds of messages: a ring of the node's ranks and a ring of the nodes.
+
+    Source: Mikami et al. 2018, section 2.2.
+    """
+    _ranks(p)
+    _positive("g", g)
+    return ring_all_reduce_rounds(-(-p // g)) + ring_all_reduce_rounds(g)
+
+
+# All-to-all: n rows and m columns, both cut into p chunks
+
+
+def all_to_all_bytes(p: int, r: int, n: int, m: int, b: int) -> int:
+    """Bytes that rank r sends: its rows, without the columns that stay.
+
+    Source: Thakur et al. 2005, section 4.3, with chunks of uneven size.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _count("m", m)
+    _positive("b", b)
+    return b * chunk(n, p, r) * (m - chunk(m, p, r))
+
+
+def all_to_all_rounds(p: int) -> int:
+    """Rounds of messages: one for every other rank.
+
+    Source: Thakur et al. 2005, section 4.3.
+    """
+    _ranks(p)
+    return p - 1
+
+
+# Mixing on a ring: a rank takes the mean of its own and its neighbours' n elements
+
+
+def ring_mixing_bytes(p: int, n: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t steps: its weights to each neighbour, however many ranks.
+
+    Source: Lian et al. 2017, section 4: two neighbours, of two ranks one.
+    """
+    _ranks(p)
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return min(2, p - 1) * t * n * b
+
+
+def ring_mixing_halved(p: int) -> int:
+    """Rounds of mixing, at most, until the ranks are half as far from their mean.
+
+    Source: derived: the eigenvalue 1 - 4/3 sin(pi/p)^2 is at most 1 - 16/(3 p^2),
+    and ln 2 * 3/16 is less than 1/7.
+    """
+    _ranks(p)
+    return -(-(p * p) // 7)

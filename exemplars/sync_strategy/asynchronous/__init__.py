@@ -1,0 +1,1 @@
+"""Applied on arrival."""
