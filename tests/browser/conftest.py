@@ -69,7 +69,7 @@ def chromium() -> Iterator[Any]:
         yield browser
         browser.close()
     left = [p for p in psutil.Process().children(recursive=True) if "chrom" in name(p)]
-    gone, left = psutil.wait_procs(left, timeout=10)
+    _gone, left = psutil.wait_procs(left, timeout=10)
     assert not left, f"left running: {left}"
 
 

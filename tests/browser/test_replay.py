@@ -149,6 +149,7 @@ def test_on_a_phone_only_the_picture_scrolls(watched: Callable[..., Any]) -> Non
     box = figure.bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     inner = "e => [e.scrollWidth, e.clientWidth]"
     wide, room = figure.locator(".replay-scroll").evaluate(inner)
     assert wide > room
