@@ -236,7 +236,7 @@ def join(
         #: Only in good order: after an error, destroying the group would wait
         #: for peers that are stuck in a collective.
         if not dry:
-            dist.barrier()
+            dist.all_reduce(torch.zeros((), device=device))  # all are done
         dist.destroy_process_group()
     finally:
         _current.pop()
