@@ -72,12 +72,16 @@ BENCH = Bench(
     technique="bsp-synchronous-sgd",
     production="torch.nn.parallel.DistributedDataParallel",
     what="One SGD step of a perceptron of 2.4 million float32 weights, a batch of 64.",
-    note="",
+    note=(
+        "Same bytes. DDP sends a bucket while the rest of the gradient is still being "
+        "computed; the exemplar computes all of it, copies it into one vector, and "
+        "then sends. In return it has no hooks and no bookkeeping for buckets."
+    ),
     make=make,
     cases=(
         Case(
             "exemplar's own",
-            45_480,
+            79_600,
             {"width": 0, "bucket": OWN_BUCKET, "batch": exemplar.BATCH},
             calls=5,
         ),

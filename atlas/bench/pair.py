@@ -2,7 +2,8 @@
 
 Both sides live in the same ranks and take turns, so that whatever else the
 machine does slows both. A repetition begins at a barrier and ends when its
-slowest rank does.
+slowest rank does. On a busy machine that says much about its other work, so the
+seconds that the processor spent on either side are kept too.
 """
 
 import time
@@ -96,14 +97,16 @@ def run(
     error = compare(w, pair)
     sides = {"ours": pair.ours, "theirs": pair.theirs}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    busy: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(-WARM_UP, repeats):
         order = list(sides) if turn % 2 else list(reversed(sides))
         for name in order:
-            taken = timed(sides[name], calls)
+            taken, worked = timed(sides[name], calls)
             if turn >= 0:
                 seconds[name].append(taken)
+                busy[name].append(worked)
     counted = {name: count(side) for name, side in sides.items()}
-    return {"error": error, "seconds": seconds, "counted": counted}
+    return {"error": error, "seconds": seconds, "busy": busy, "counted": counted}
 
 
 def compare(w: World, pair: Pair) -> float:
@@ -130,14 +133,15 @@ def _distance(a: Tensor, b: Tensor) -> float:
     return float((a.detach() - b.detach()).abs().max() / scale)
 
 
-def timed(side: Side, calls: int) -> float:
-    """Seconds of one step on this rank, from a barrier on."""
+def timed(side: Side, calls: int) -> tuple[float, float]:
+    """Seconds of one step on this rank, from a barrier on: wall, and processor."""
     side.prepare()
     dist.barrier()
-    start = time.perf_counter()
+    start, worked = time.perf_counter(), time.process_time()
     for _ in range(calls):
         side.step()
-    return (time.perf_counter() - start) / calls
+    taken = time.perf_counter() - start
+    return taken / calls, (time.process_time() - worked) / calls
 
 
 def count(side: Side) -> dict[str, float]:

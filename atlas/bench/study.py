@@ -30,7 +30,11 @@ def benches() -> dict[str, Bench]:
 
 
 def measure(bench: Bench, case: Case, ranks: int, repeats: int) -> Figures:
-    """One case on gloo: medians over repetitions, bytes summed over ranks."""
+    """One case on gloo: medians over repetitions.
+
+    A repetition lasts as long as its slowest rank; processor seconds and bytes
+    are those of all ranks together.
+    """
     seen = launch(
         run,
         ranks,
@@ -43,17 +47,20 @@ def measure(bench: Bench, case: Case, ranks: int, repeats: int) -> Figures:
     )
     figures: Figures = {"label": case.label, "bytes": case.bytes}
     for side in ("ours", "theirs"):
-        slowest = [max(turn) for turn in zip(*_seconds(seen, side), strict=True)]
+        slowest = [max(turn) for turn in _turns(seen, "seconds", side)]
+        worked = [sum(turn) for turn in _turns(seen, "busy", side)]
         figures[f"{side}_seconds"] = round(median(slowest), 7)
         figures[f"{side}_fastest"] = round(min(slowest), 7)
+        figures[f"{side}_processor"] = round(median(worked), 7)
         figures[f"{side}_moved"] = _moved([s["counted"][side] for s in seen])
     figures["ratio"] = round(figures["ours_seconds"] / figures["theirs_seconds"], 3)
     figures["error"] = max(s["error"] for s in seen)
     return figures
 
 
-def _seconds(seen: Sequence[Figures], side: str) -> list[list[float]]:
-    return [s["seconds"][side] for s in seen]
+def _turns(seen: Sequence[Figures], what: str, side: str) -> list[tuple[float, ...]]:
+    """By repetition: the figure of every rank."""
+    return list(zip(*(s[what][side] for s in seen), strict=True))
 
 
 def _moved(counted: Sequence[dict[str, float]]) -> dict[str, int]:
