@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas.knowledge import find_root
+from atlas.knowledge import TaxonomyError, find_root
 from atlas.record import RecordError, write_text
 from atlas.verdict import Verdict
 
@@ -345,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = find_root()
         for name in _chosen(root, asked.names):
             _keep(root, name, check=asked.check)
-    except (NotebookError, RecordError) as error:
+    except (NotebookError, RecordError, TaxonomyError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
