@@ -1,0 +1,1 @@
+"""Approximate agreement, by partial averages."""
