@@ -457,9 +457,7 @@ def halving_doubling_bytes(p: int, r: int, n: int, b: int) -> int:
     _positive("b", b)
     q = 2 ** floor_log2(p)
     return b * (
-        n
-        if r >= q
-        else halving_doubling_core(q, r, n) + (n if r + q < p else 0)
+        n if r >= q else halving_doubling_core(q, r, n) + (n if r + q < p else 0)
     )
 
 
@@ -638,3 +636,68 @@ def ring_mixing_halved(p: int) -> int:
     """
     _ranks(p)
     return -(-(p * p) // 7)
+
+
+# Data parallelism by hand: n elements learn, z are frozen, e are ready last
+
+
+def ddp_calls(n: int, c: int, t: int) -> int:
+    """All-reduces of t steps: the token count, and n elements in buckets of c.
+
+    Source: Li et al. 2020, PyTorch Distributed, sections 3.2.2 and 3.2.4.
+    """
+    _count("t", t)
+    return t + bucketed_calls(n, c, t)
+
+
+def ddp_payload(n: int, b: int, t: int) -> int:
+    """Bytes that t steps hand to all-reduce: n gradients and an 8-byte count.
+
+    Source: Li et al. 2020, PyTorch Distributed, section 3.2.4: not per micro-batch.
+    """
+    _count("t", t)
+    return 8 * t + bucketed_payload(n, b, t)
+
+
+def ddp_early(n: int, e: int, c: int, t: int) -> int:
+    """All-reduces of t steps that start before the last e elements are ready.
+
+    Source: Li et al. 2020, PyTorch Distributed, section 3.2.3.
+    """
+    _count("n", n)
+    _count("e", e)
+    _positive("c", c)
+    _count("t", t)
+    return t * (max(0, n - e) // c)
+
+
+def ddp_state_bytes(n: int, z: int, b: int) -> int:
+    """Bytes every rank keeps: n parameters with gradients, z without.
+
+    Source: Rajbhandari et al. 2020, section 3.1, with no optimizer state.
+    """
+    _count("n", n)
+    _count("z", z)
+    _positive("b", b)
+    return b * (2 * n + z)
+
+
+# Weight stashing: a pipeline of p stages that never empties
+
+
+def stashing_staleness(p: int, r: int) -> int:
+    """Updates of stage r between a batch's forward and its backward.
+
+    Source: Narayanan et al. 2019 (PipeDream), section 3.3, stages counted from 0.
+    """
+    _rank(p, r)
+    return p - 1 - r
+
+
+def stashing_versions(p: int, r: int) -> int:
+    """Versions of its weights that stage r holds at once, the newest included.
+
+    Source: Narayanan et al. 2019 (PipeDream), section 3.3, stages counted from 0.
+    """
+    _rank(p, r)
+    return p - r

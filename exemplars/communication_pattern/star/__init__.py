@@ -1,0 +1,1 @@
+"""Everything goes through one server."""
