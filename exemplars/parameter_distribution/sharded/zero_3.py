@@ -85,9 +85,9 @@ class Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor, None]:
-        d_shard = torch.empty_like(ctx.unit.shard)
-        with span("backward", cost=2):
-            dist.reduce_scatter_single(d_shard, d_whole.contiguous())
+        with span("backward", cost=2):  # autograd has just done the work
+            d_shard = torch.empty_like(ctx.unit.shard)
+        dist.reduce_scatter_single(d_shard, d_whole.contiguous())
         return d_shard, None
 
 
