@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SOURCES, KEPT = Path("notebooks"), Path("measurements", "notebooks")
 #: Seconds that one cell may take.
 DEADLINE = 120
+#: A kernel that is ended in mid-cell would log a traceback of its own.
+KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=60")
 #: An output in one of these forms needs no plain text beside it.
 RICH = ("image/svg+xml", "text/markdown", "text/html", "text/latex")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
@@ -162,15 +164,7 @@ def _kernel_of_this_python() -> type["AsyncKernelManager"]:
     class Ours(AsyncKernelManager):
         transport = "ipc"
         kernel_spec = KernelSpec(
-            argv=[
-                sys.executable,
-                "-m",
-                "ipykernel_launcher",
-                "-f",
-                "{connection_file}",
-            ],
-            display_name="Python 3",
-            language="python",
+            argv=[sys.executable, *KERNEL], display_name="Python 3", language="python"
         )
 
     return Ours
