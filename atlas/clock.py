@@ -24,9 +24,7 @@ def one_slow(*, rank: int, factor: float, seconds: float = 1.0) -> Clock:
     return lambda r, step: seconds * factor if r == rank else seconds
 
 
-def one_pauses(
-    *, rank: int, step: int, pause: float, seconds: float = 1.0
-) -> Clock:
+def one_pauses(*, rank: int, step: int, pause: float, seconds: float = 1.0) -> Clock:
     """One rank stands still once, for `pause` more, at one step."""
     return lambda r, s: seconds + pause if (r, s) == (rank, step) else seconds
 

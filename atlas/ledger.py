@@ -68,10 +68,9 @@ class Ledger(TorchDispatchMode):
 
     def live(self, label: str | None = None) -> dict[str, int]:
         """Bytes alive by category: at a mark, or at the end."""
-        upto = len(self._entries) if label is None else dict(
-            (name, n) for n, name in self._marks
-        )[label]
-        return self._sum(upto)
+        if label is None:
+            return self._sum(len(self._entries))
+        return self._sum({name: n for n, name in self._marks}[label])
 
     @property
     def peak(self) -> dict[str, int]:
