@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from atlas.knowledge import Mutant, Paper, Technique
-from atlas.site import annotate, evidence, replay
+from atlas.site import annotate, evidence, notebooks, replay
 from atlas.site.context import Context, Json
 from atlas.site.scene import scene
 from atlas.site.text import amount, attr, fence, front, listing, md, number, slug
@@ -194,7 +194,8 @@ def _notebooks(ctx: Context, t: Technique) -> Iterator[str]:
     for path in sorted((ctx.root / "measurements" / "notebooks").glob("*.ipynb")):
         text = path.read_text(encoding="utf-8")
         if t.id in text or t.module in text:
-            yield f"\nIn a notebook: [{path.stem}](../../notebooks/{path.stem}.md)."
+            name = md(notebooks.title(ctx.root, path.stem))
+            yield f"\nIn a notebook: [{name}](../../notebooks/{path.stem}.md)."
 
 
 def broken(ctx: Context, t: Technique) -> str:
@@ -214,8 +215,9 @@ def broken(ctx: Context, t: Technique) -> str:
 
 def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> str:
     parts = [
-        f'<section class="choice" markdown>\n\n### {md(m.says)} '
-        f"{{ #mutant-{slug(m.id)} }}"
+        f'<section class="choice" markdown>\n\n### {md(_spoken(m.id))} '
+        f"{{ #mutant-{slug(m.id)} }}",
+        md(m.says),
     ]
     if ctx.written(t):
         parts.append(fence(diff(ctx.source(t), m, t.exemplar.name), "{ .diff }"))
@@ -229,15 +231,21 @@ def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> str:
     return "\n\n".join([p for p in parts if p] + ["</section>"])
 
 
+def _spoken(ident: str) -> str:
+    """A mutant's id as a heading."""
+    return ident.replace("-", " ").capitalize()
+
+
 def _caught(t: Technique, m: Mutant, seen: Json | None) -> str:
     names = {c.id: c.says for c in t.claims}
     if seen is None:
         want = "the deadline" if m.deadline else listing(names[f] for f in m.fails)
         return f"Not recorded yet. It must be caught by: {md(want)}."
     if seen["ended"] == "deadline":
-        return f"{evidence.badge('it never ends: stopped at the deadline', 'bad')}"
+        return evidence.badge("it never ends: stopped at the deadline", "bad")
     if seen["ended"] == "error":
-        return f"{evidence.badge('it stops with an error', 'bad')}"
+        said = str(seen.get("error", "")).strip().partition("\n")[0]
+        return evidence.badge("it stops with an error", "bad") + f" {md(said)}"
     red = [evidence.badge(f"✗ {names.get(f, f)}", "bad") for f in seen["failed"]]
     if not red:
         return evidence.badge("not caught", "warn")
