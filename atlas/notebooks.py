@@ -33,7 +33,7 @@ SOURCES, KEPT = Path("notebooks"), Path("measurements", "notebooks")
 #: Seconds that one cell may take.
 DEADLINE = 120
 #: A kernel that is ended in mid-cell would log a traceback of its own.
-KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=60")
+KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50")
 #: An output in one of these forms needs no plain text beside it.
 RICH = ("image/svg+xml", "text/markdown", "text/html", "text/latex")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
@@ -152,6 +152,8 @@ def execute(root: Path, name: str) -> dict[str, Any]:
         raise _failure(name, notebook, at[0], what) from None
     except failures.DeadKernelError:
         raise _failure(name, notebook, at[0], "its kernel died") from None
+    except RuntimeError as error:  # before the first cell
+        raise NotebookError(f"{SOURCES / name}.py: no kernel: {error}") from None
     _pass_on_complaints(name, notebook)
     return normalised(notebook, source)
 
