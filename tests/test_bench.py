@@ -11,13 +11,11 @@ import torch
 
 from atlas.bench import study
 from atlas.bench.pair import Case, DiffersError, Pair, Side, compare, run
-from atlas.knowledge import find_root
+from atlas.knowledge import find_root, load
 from atlas.launch import launch
 from exemplars.runtime import World
 
 BENCHES = study.benches()
-#: No production code that runs here does this.
-ALONE = {"stale-synchronous-parallel"}
 
 
 @pytest.mark.parametrize("name", BENCHES)
@@ -45,9 +43,13 @@ def test_the_kept_study_has_finite_figures(name: str) -> None:
     assert found["note"]
 
 
-def test_every_technique_but_those_without_production_code_is_in_it() -> None:
-    files = (find_root() / "taxonomy" / "techniques").glob("*/*/*.yaml")
-    assert set(BENCHES) == {file.stem for file in files} - ALONE
+def test_the_kept_study_holds_nothing_else() -> None:
+    kept = json.loads((find_root() / study.PLACE).read_text())
+    assert set(kept["runs"]) == set(BENCHES)
+
+
+def test_every_bench_names_a_technique_of_the_taxonomy() -> None:
+    assert set(BENCHES) <= set(load().techniques)
 
 
 def test_values_that_differ_are_refused() -> None:

@@ -80,17 +80,17 @@ BENCH = Bench(
     make=make,
     cases=(
         Case(
-            "exemplar's own",
+            "own model",
             79_600,
             {"width": 0, "bucket": OWN_BUCKET, "batch": exemplar.BATCH},
             calls=5,
         ),
         Case(
-            "2.4 M weights",
+            "2.4 M",
             9_490_472,
             {"width": 1024, "bucket": WIDE_BUCKET, "batch": 64},
         ),
     ),
-    headline="2.4 M weights",
+    headline="2.4 M",
     tiny={"width": 16, "bucket": 1000, "batch": 10},
 )

@@ -104,9 +104,7 @@ BENCH = Bench(
         "is checked with, and DDP its buckets."
     ),
     make=make,
-    cases=(
-        Case("0.7 M weights", 665_610 * 8, {"width": 512, "kept": 6656, "batch": 16}),
-    ),
-    headline="0.7 M weights",
+    cases=(Case("0.7 M", 665_610 * 8, {"width": 512, "kept": 6656, "batch": 16}),),
+    headline="0.7 M",
     tiny={"width": 16, "kept": 50, "batch": 4},
 )
