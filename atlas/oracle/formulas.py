@@ -420,18 +420,31 @@ def gpipe_in_flight(m: int) -> int:
 # Halving and doubling: p ranks, of which a power of two takes part in full
 
 
+def _log_below_16(p: int) -> int:
+    return 0 if p < 2 else 1 if p < 4 else 2 if p < 8 else 3
+
+
+def _log_below_256(p: int) -> int:
+    return _log_below_16(p) if p < 16 else 4 + _log_below_16(p // 16)
+
+
+def _log_below_65536(p: int) -> int:
+    return _log_below_256(p) if p < 256 else 8 + _log_below_256(p // 256)
+
+
+def _log_below_2_to_32(p: int) -> int:
+    return _log_below_65536(p) if p < 65536 else 16 + _log_below_65536(p // 65536)
+
+
 def floor_log2(p: int) -> int:
     """Whole part of the binary logarithm of p.
 
-    Source: arithmetic: the highest bit of p, found by bisection.
+    Source: arithmetic: the place of the highest bit of p, found by bisection.
     """
     _ranks(p)
-    e = 32 if p >= 2**32 else 0
-    d = 16 if p // 2**e >= 2**16 else 0
-    c = 8 if p // 2 ** (e + d) >= 2**8 else 0
-    b = 4 if p // 2 ** (e + d + c) >= 2**4 else 0
-    a = 2 if p // 2 ** (e + d + c + b) >= 2**2 else 0
-    return e + d + c + b + a + (1 if p // 2 ** (e + d + c + b + a) >= 2 else 0)
+    return (
+        _log_below_2_to_32(p) if p < 2**32 else 32 + _log_below_2_to_32(p // 2**32)
+    )
 
 
 def halving_doubling_core(p: int, r: int, n: int) -> int:
@@ -550,10 +563,10 @@ def push_pull_rounds(p: int, t: int) -> int:
     return 0 if p == 1 or t == 0 else t * p + p - 2
 
 
-# Hierarchical all-reduce: g nodes of p/g ranks; rank r is number r mod p/g of its node
+# Hierarchical all-reduce: nodes of c ranks; rank r is number r mod c of its node
 
 
-def hierarchical_inside(p: int, r: int, n: int, b: int, g: int) -> int:
+def hierarchical_inside(p: int, r: int, n: int, b: int, c: int) -> int:
     """Bytes that rank r sends inside its node: a ring all-reduce of the tensor.
 
     Source: Mikami et al. 2018, section 2.2: reduce-scatter and all-gather in a row.
@@ -561,12 +574,11 @@ def hierarchical_inside(p: int, r: int, n: int, b: int, g: int) -> int:
     _rank(p, r)
     _count("n", n)
     _positive("b", b)
-    _positive("g", g)
-    ranks = -(-p // g)
-    return ring_all_reduce_bytes(ranks, r % ranks, n, b)
+    _positive("c", c)
+    return ring_all_reduce_bytes(c, r % c, n, b)
 
 
-def hierarchical_between(p: int, r: int, n: int, b: int, g: int) -> int:
+def hierarchical_between(p: int, r: int, n: int, b: int, c: int) -> int:
     """Bytes that rank r sends to other nodes: a ring all-reduce of one chunk.
 
     Source: Mikami et al. 2018, section 2.2: the column sums what the row scattered.
@@ -574,19 +586,18 @@ def hierarchical_between(p: int, r: int, n: int, b: int, g: int) -> int:
     _rank(p, r)
     _count("n", n)
     _positive("b", b)
-    _positive("g", g)
-    ranks = -(-p // g)
-    return ring_all_reduce_bytes(g, r // ranks, chunk(n, ranks, r % ranks + 1), b)
+    _positive("c", c)
+    return ring_all_reduce_bytes(-(-p // c), r // c, chunk(n, c, r + 1), b)
 
 
-def hierarchical_rounds(p: int, g: int) -> int:
+def hierarchical_rounds(p: int, c: int) -> int:
     """Rounds of messages: a ring of the node's ranks and a ring of the nodes.
 
     Source: Mikami et al. 2018, section 2.2.
     """
     _ranks(p)
-    _positive("g", g)
-    return ring_all_reduce_rounds(-(-p // g)) + ring_all_reduce_rounds(g)
+    _positive("c", c)
+    return ring_all_reduce_rounds(c) + ring_all_reduce_rounds(-(-p // c))
 
 
 # All-to-all: n rows and m columns, both cut into p chunks
@@ -701,3 +712,85 @@ def stashing_versions(p: int, r: int) -> int:
     """
     _rank(p, r)
     return p - r
+
+
+# 1-bit SGD: n entries, a sign for each, two means of b bytes
+
+
+def one_bit_payload(n: int, b: int, t: int) -> int:
+    """Bytes a rank hands over in t steps: n signs, eight to a byte, and two means.
+
+    Source: Seide et al. 2014, section 3, with one pair of means.
+    """
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return t * (-(-n // 8) + 2 * b)
+
+
+def one_bit_calls(t: int) -> int:
+    """All-gathers of t steps: one of signs, one of means.
+
+    Source: Seide et al. 2014, section 3: sums of signs do not fit into a bit.
+    """
+    _count("t", t)
+    return 2 * t
+
+
+# Halo exchange: an image of h rows with a elements each, a kernel of k x k
+
+
+def halo_bytes(p: int, r: int, k: int, a: int, b: int) -> int:
+    """Bytes that rank r sends: k // 2 rows to each neighbour it has.
+
+    Source: Dryden et al. 2019, section III.A; Kahira et al. 2021, section 3.
+    """
+    _rank(p, r)
+    _positive("k", k)
+    _count("a", a)
+    _positive("b", b)
+    return (min(r, 1) + min(p - 1 - r, 1)) * (k // 2) * a * b
+
+
+def halo_rounds(p: int) -> int:
+    """Rounds of messages: up and down, where there are ranks on both sides.
+
+    Source: Dryden et al. 2019, section III.A.
+    """
+    _ranks(p)
+    return min(2, p - 1)
+
+
+def halo_limit(h: int, k: int) -> int:
+    """Ranks at most: each part of the h rows is at least as high as the halo.
+
+    Source: derived: h // p, the thinnest part, must be k // 2 rows or more.
+    """
+    _positive("h", h)
+    _positive("k", k)
+    return h // max(1, k // 2)
+
+
+# Gossip: t sweeps over the shifts 1, 2, 4, ... below p
+
+
+def gossip_messages(p: int, t: int) -> int:
+    """Messages a rank sends in t sweeps: one in each of ceil(lg p) steps.
+
+    Source: Daily et al. 2018, section 4: shifts double until they pass all ranks.
+    """
+    _ranks(p)
+    _count("t", t)
+    return t * floor_log2(max(1, 2 * p - 1))
+
+
+def gossip_bytes(p: int, n: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t sweeps: a whole tensor in each step.
+
+    Source: Daily et al. 2018, section 4.
+    """
+    _ranks(p)
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    return n * b * gossip_messages(p, t)
