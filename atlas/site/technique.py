@@ -7,7 +7,7 @@ from atlas.knowledge import Mutant, Paper, Technique
 from atlas.site import annotate, evidence, notebooks, replay
 from atlas.site.context import Context, Json
 from atlas.site.scene import scene
-from atlas.site.text import amount, attr, fence, front, listing, md, number, slug
+from atlas.site.text import attr, fence, front, listing, md, number, slug
 
 NOT_WRITTEN = "The exemplar is not written yet."
 # The headings of every technique's page, in order.
@@ -296,8 +296,8 @@ def _beside(cost: Json) -> str:
         ours, theirs = cost["ours_bytes"], cost.get("theirs_bytes")
         rows.append(("metered bytes", number(ours), number(theirs)))
     if cost.get("ours_seconds") is not None:
-        ours = f"{amount(cost['ours_seconds'] * 1e3)} ms"
-        theirs = f"{amount(cost['theirs_seconds'] * 1e3)} ms"
+        ours = f"{cost['ours_seconds'] * 1e3:.3g} ms"
+        theirs = f"{cost['theirs_seconds'] * 1e3:.3g} ms"
         rows.append(("time", ours, theirs))
     ratio = f"; ratio {cost['ratio']:.2f}" if cost.get("ratio") else ""
     note = f" {md(cost['note'])}" if cost.get("note") else ""
