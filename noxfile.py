@@ -330,7 +330,7 @@ def gpu(s: nox.Session) -> None:
     say(f"torch {version}, {count} GPUs")
     FLIGHT.mkdir(exist_ok=True)
     run(s, "atlas", "pytest", "-m", "nccl", *s.posargs, **NCCL_VARIABLES)
-    run(s, "atlas", "python", "-m", "atlas.notebooks", **NCCL_VARIABLES)
+    run(s, "atlas", "python", "-m", "atlas.notebooks", "--check", **NCCL_VARIABLES)
 
 
 @session

@@ -82,16 +82,19 @@ def names(root: Path) -> list[str]:
 
 
 def source_hash(root: Path, name: str) -> str:
-    """Of the notebook, whole, and of the exemplars and workload without comments.
+    """Of the notebook, whole; of the exemplars it names and the workload, the code.
 
     A notebook's comments are the text of its page, so they count.
     """
     digest = hashlib.sha256()
-    for line in _lines(root / SOURCES / f"{name}.py"):
+    notebook = _lines(root / SOURCES / f"{name}.py")
+    for line in notebook:
         digest.update(line.encode() + b"\n")
+    text = "\n".join(notebook)
     exemplars = sorted((root / "exemplars").glob("*/*/*.py"))
-    for path in [*exemplars, root / "exemplars" / "workload.py"]:
-        for line in _lines(path) if path.name != "__init__.py" else ():
+    named = [p for p in exemplars if p.stem.replace("_", "-") in text]
+    for path in [*named, root / "exemplars" / "workload.py"]:
+        for line in _lines(path):
             if line and not line.lstrip().startswith("#"):
                 digest.update(line.encode() + b"\n")
     return f"sha256:{digest.hexdigest()}"

@@ -1,4 +1,4 @@
-"""Write the pages of the site to a folder: python -m atlas.site OUT"""
+"""Write the pages of the site to a folder: `python -m atlas.site OUT`."""
 
 import sys
 from pathlib import Path
