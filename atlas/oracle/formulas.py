@@ -781,7 +781,7 @@ def gossip_messages(p: int, t: int) -> int:
     """
     _ranks(p)
     _count("t", t)
-    return t * floor_log2(max(1, 2 * p - 1))
+    return t * floor_log2(2 * p - 1)
 
 
 def gossip_bytes(p: int, n: int, b: int, t: int) -> int:
@@ -794,3 +794,62 @@ def gossip_bytes(p: int, n: int, b: int, t: int) -> int:
     _positive("b", b)
     _count("t", t)
     return n * b * gossip_messages(p, t)
+
+
+def gossip_disagreement(p: int, t: int) -> float:
+    """Share of the distance from the mean that is left after t sweeps, at most.
+
+    Source: derived: of 2^S shares, S = ceil(lg p), 2^S - p ranks hold two; less the
+    mean, that circulant's norm is at most the smaller of the two groups over 2^S.
+    """
+    _ranks(p)
+    _count("t", t)
+    s = 2 ** floor_log2(2 * p - 1)
+    return (min(s - p, 2 * p - s) / s) ** t
+
+
+# QSGD: n entries of one byte, a norm of b bytes for each d of them, s levels
+
+
+def qsgd_payload(n: int, b: int, t: int, d: int) -> int:
+    """Bytes a rank hands over in t steps: a level for each entry, a norm a bucket.
+
+    Source: Alistarh et al. 2017, section 3.1, with whole bytes for Elias codes.
+    """
+    _count("n", n)
+    _positive("b", b)
+    _count("t", t)
+    _positive("d", d)
+    return t * (n + b * -(-n // d))
+
+
+def qsgd_calls(t: int) -> int:
+    """All-gathers of t steps: one of levels, one of norms.
+
+    Source: Alistarh et al. 2017, algorithm 1: every rank decodes every gradient.
+    """
+    _count("t", t)
+    return 2 * t
+
+
+def qsgd_variance(d: int, s: int) -> float:
+    """Expected squared error of a draw, at most, as a share of the squared norm.
+
+    Source: Alistarh et al. 2017, lemma 3.1.
+    """
+    _positive("d", d)
+    _positive("s", s)
+    return min(d / s**2, d**0.5 / s)
+
+
+# DiLoCo: its rounds and payload are those of periodic averaging
+
+
+def diloco_outer_bytes(n: int, b: int) -> int:
+    """Bytes of the outer optimizer: where the period began, and the momentum.
+
+    Source: Douillard et al. 2023, algorithm 1.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return 2 * n * b

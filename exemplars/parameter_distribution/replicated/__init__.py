@@ -1,0 +1,1 @@
+"""Every worker holds a full copy of the parameters."""
