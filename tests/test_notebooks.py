@@ -137,14 +137,21 @@ def test_figures_are_drawings_without_a_background(name: str) -> None:
 # --- staleness
 
 
-def test_prose_and_exemplars_make_a_notebook_stale(tree: Tree) -> None:
+def test_an_exemplar_it_does_not_name_leaves_a_notebook_fresh(tree: Tree) -> None:
     root = tree(a="# %% [markdown]\n# Text\n")
+    before = notebooks.source_hash(root, "a")
+    (root / "exemplars/axis/family/one.py").write_text("y = 3\n")
+    assert notebooks.source_hash(root, "a") == before
+
+
+def test_prose_and_exemplars_make_a_notebook_stale(tree: Tree) -> None:
+    root = tree(a="# %% [markdown]\n# Text on one\n")
     before = notebooks.source_hash(root, "a")
     (root / "exemplars/axis/family/one.py").write_text("# why\n\ny = 2\n")
     assert notebooks.source_hash(root, "a") == before
     (root / "exemplars/axis/family/one.py").write_text("y = 3\n")
     changed = notebooks.source_hash(root, "a")
-    (root / "notebooks/a.py").write_text("# %% [markdown]\n# Other text\n")
+    (root / "notebooks/a.py").write_text("# %% [markdown]\n# Other text on one\n")
     assert len({before, changed, notebooks.source_hash(root, "a")}) == 3
 
 
