@@ -442,9 +442,7 @@ def floor_log2(p: int) -> int:
     Source: arithmetic: the place of the highest bit of p, found by bisection.
     """
     _ranks(p)
-    return (
-        _log_below_2_to_32(p) if p < 2**32 else 32 + _log_below_2_to_32(p // 2**32)
-    )
+    return _log_below_2_to_32(p) if p < 2**32 else 32 + _log_below_2_to_32(p // 2**32)
 
 
 def halving_doubling_core(p: int, r: int, n: int) -> int:
@@ -853,3 +851,42 @@ def diloco_outer_bytes(n: int, b: int) -> int:
     _count("n", n)
     _positive("b", b)
     return 2 * n * b
+
+
+# Local parallelism: p layers in j chunks, m batches, a bytes of activations each
+
+
+def greedy_bytes(p: int, r: int, m: int, a: int) -> int:
+    """Bytes rank r sends: activations onward, and nothing back.
+
+    Source: Laskin et al. 2020, figure 1 (b).
+    """
+    _rank(p, r)
+    _positive("m", m)
+    _count("a", a)
+    return 0 if r == p - 1 else m * a
+
+
+def chunked_backward_bytes(p: int, r: int, j: int, m: int, a: int) -> int:
+    """Bytes of gradients rank r sends back: none where a chunk begins.
+
+    Source: Laskin et al. 2020, figure 1 (d).
+    """
+    _rank(p, r)
+    _positive("j", j)
+    _positive("m", m)
+    _count("a", a)
+    return 0 if r == 0 or r * j // p > (r - 1) * j // p else m * a
+
+
+def greedy_makespan(p: int, m: int, f: float, b: float) -> float:
+    """Seconds of m batches: a layer waits for the forwards below it, once.
+
+    Source: derived from Laskin et al. 2020, figure 1 (b): no layer waits for a
+    backward but its own.
+    """
+    _ranks(p)
+    _positive("m", m)
+    _count("f", f)
+    _count("b", b)
+    return m * (f + b) + (p - 1) * f

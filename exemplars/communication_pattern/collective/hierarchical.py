@@ -11,8 +11,8 @@ has one rank of every node, across slow links.
     2 between   all-reduce of that chunk along the column
     3 inside    all-gather along the row
 
-Only a chunk ever leaves the node: with L ranks in each of G nodes a rank
-sends 2(L-1)/L of the tensor inside and 2(G-1)/G of an L-th of it between.
+Only a chunk ever leaves the node: with c ranks in each of g nodes a rank
+sends 2(c-1)/c of the tensor inside and 2(g-1)/g of a c-th of it between.
 All columns work at once, so the node's way out is used by all its ranks.
 
 Each of the three is a ring, or half of one: the first two lines of a ring
@@ -94,7 +94,7 @@ def main(w: World) -> None:
     w.check_same("same", x)
     inside = sum(moved.sent_to.get(q, 0) for q in row)
     between = moved.bytes_sent - inside
-    given = {"n": SIZE, "b": 8, "g": nodes}
+    given = {"n": SIZE, "b": 8, "c": len(row)}
     report(w, given=given, inside=inside, between=between)
 
 

@@ -1,0 +1,1 @@
+"""Each rank talks to a few others, and never to all."""
