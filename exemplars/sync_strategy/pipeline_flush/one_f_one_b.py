@@ -91,7 +91,7 @@ class Stage:
     ) -> Tensor | None:
         """One batch of messages; nobody is beyond the pipeline's ends."""
         inside = range(self.w.size)
-        incoming = torch.empty_like(self.w.randn(ROWS, WIDTH))
+        incoming = self.loss.new_empty(ROWS, WIDTH)
         ops = []
         if out is not None and to in inside and to != self.w.rank:
             ops.append(dist.P2POp(dist.isend, out.contiguous(), to))
