@@ -890,3 +890,73 @@ def greedy_makespan(p: int, m: int, f: float, b: float) -> float:
     _count("f", f)
     _count("b", b)
     return m * (f + b) + (p - 1) * f
+
+
+# Tensor fusion: u tensors of n elements, a buffer of c
+
+
+def fusion_calls(u: int, n: int, c: int) -> int:
+    """All-reduces when as many whole tensors as fit share a buffer, at least one.
+
+    Source: Sergeev and Del Balso 2018, section 4.
+    """
+    _count("u", u)
+    _count("n", n)
+    _positive("c", c)
+    return -(-u // max(1, c // max(1, n)))
+
+
+def fusion_saved(u: int, n: int, c: int) -> int:
+    """All-reduces that fusion saves, and with each its latency.
+
+    Source: derived: u calls one by one, less those that remain.
+    """
+    _count("u", u)
+    _count("n", n)
+    _positive("c", c)
+    return u - fusion_calls(u, n, c)
+
+
+def fusion_payload(u: int, n: int, b: int) -> int:
+    """Bytes handed to all-reduce, fused or not.
+
+    Source: Sergeev and Del Balso 2018, section 4.
+    """
+    _count("u", u)
+    _count("n", n)
+    _positive("b", b)
+    return u * n * b
+
+
+def fusion_saved_seconds(p: int, u: int, n: int, c: int, alpha: float) -> float:
+    """Seconds that fusion saves when each round of a ring all-reduce costs alpha.
+
+    Source: derived: 2(p-1) rounds for every call that is not made.
+    """
+    _ranks(p)
+    _count("u", u)
+    _count("n", n)
+    _positive("c", c)
+    _count("alpha", alpha)
+    return ring_all_reduce_rounds(p) * fusion_saved(u, n, c) * alpha
+
+
+# Wait-free backpropagation: u layers
+
+
+def wait_free_calls(u: int) -> int:
+    """All-reduces of one backward pass: one for each layer.
+
+    Source: Zhang et al. 2017, section 3.1.
+    """
+    _count("u", u)
+    return u
+
+
+def wait_free_early(u: int) -> int:
+    """All-reduces that begin before backward ends: of all layers but the last.
+
+    Source: derived from Zhang et al. 2017, section 3.1.
+    """
+    _count("u", u)
+    return max(0, u - 1)

@@ -1,0 +1,1 @@
+"""Every entry is sent in fewer bits."""
