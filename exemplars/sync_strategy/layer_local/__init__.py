@@ -1,0 +1,1 @@
+"""No gradient crosses the whole network."""
