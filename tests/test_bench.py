@@ -13,6 +13,7 @@ from atlas.bench import study
 from atlas.bench.pair import Case, DiffersError, Pair, Side, compare, run
 from atlas.knowledge import find_root, load
 from atlas.launch import launch
+from atlas.record import RecordError
 from exemplars.runtime import World
 
 BENCHES = study.benches()
@@ -80,6 +81,12 @@ def test_a_kept_study_keeps_what_was_not_measured_again(tmp_path: Path) -> None:
     study.keep(tmp_path, {bench.technique: made})
     kept = json.loads((tmp_path / study.PLACE).read_text())
     assert kept["runs"] == {"other": made, bench.technique: made}
+
+
+def test_a_place_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+    (tmp_path / "measurements").write_text("a file where the folder should be")
+    with pytest.raises(RecordError, match=r"studies cannot be written: Not a dir"):
+        study.check_writable(tmp_path)
 
 
 def test_an_unknown_technique_names_the_nearest() -> None:

@@ -65,7 +65,7 @@ def _bench(only: list[str], ranks: int, repeats: int, write: bool) -> None:
     root = knowledge.find_root()
     chosen = _chosen(study.benches(), only)
     if write:
-        study.kept(root)  # a broken file is told before the minutes, not after
+        study.check_writable(root)
     runs = _measured(chosen, ranks, repeats)
     from rich.console import Console
 

@@ -30,9 +30,10 @@ BENCH = Bench(
     production="torch.distributed.all_reduce on gloo",
     what="One all-reduce of a float32 tensor of 16 MiB.",
     note=(
-        "Same bytes. Python begins each of the 2(p-1) rounds and waits for its two "
-        "messages; gloo runs all rounds in one loop of its own. That is a fixed price "
-        "for every round: it dominates small tensors and fades as they grow."
+        "Same bytes. Every round of the exemplar makes a buffer to receive into and "
+        "copies out of it, which gloo does not; and every message by hand costs its "
+        "process about a millisecond, nearly all in gloo's own thread and whatever "
+        "the size, so small tensors pay for 2(p-1) rounds of them."
     ),
     make=make,
     cases=(

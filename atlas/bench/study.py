@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
@@ -115,6 +116,18 @@ def keep(root: Path, runs: dict[str, Figures]) -> Path:
     return target
 
 
+def check_writable(root: Path) -> None:
+    """Told before minutes of measuring, not after."""
+    kept(root)
+    folder = (root / PLACE).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        told = f"{PLACE.parent} cannot be written: {error.strerror}"
+        raise RecordError(f"{told}; --no-write only shows the figures") from None
+
+
 def kept(root: Path) -> dict[str, Figures]:
     """The runs that lie there, if they were made with the same versions."""
     try:
@@ -123,7 +136,8 @@ def kept(root: Path) -> dict[str, Figures]:
         return {}
     except ValueError as error:
         raise RecordError(f"{PLACE}: {error}; remove it and measure again") from None
-    return old["runs"] if old["versions"] == versions() else {}
+    runs: dict[str, Figures] = old["runs"]
+    return runs if old["versions"] == versions() else {}
 
 
 def versions() -> dict[str, str]:
