@@ -637,14 +637,14 @@ def ring_mixing_bytes(p: int, n: int, b: int, t: int) -> int:
     return min(2, p - 1) * t * n * b
 
 
-def ring_mixing_halved(p: int) -> int:
+def ring_mixing_halved(p: int) -> float:
     """Rounds of mixing, at most, until the ranks are half as far from their mean.
 
     Source: derived: the eigenvalue 1 - 4/3 sin(pi/p)^2 is at most 1 - 16/(3 p^2),
-    and ln 2 * 3/16 is less than 1/7.
+    and ln 2 * 3/16 is less than 1/7; the last round may be a part of one.
     """
     _ranks(p)
-    return -(-(p * p) // 7)
+    return p * p / 7 + 1
 
 
 # Data parallelism by hand: n elements learn, z are frozen, e are ready last
@@ -741,7 +741,7 @@ def one_bit_calls(t: int) -> int:
 def halo_bytes(p: int, r: int, k: int, a: int, b: int) -> int:
     """Bytes that rank r sends: k // 2 rows to each neighbour it has.
 
-    Source: Dryden et al. 2019, section III.A; Kahira et al. 2021, section 3.
+    Source: Dryden et al. 2019, on halo exchange; Kahira et al. 2021, section 3.
     """
     _rank(p, r)
     _positive("k", k)
@@ -753,7 +753,7 @@ def halo_bytes(p: int, r: int, k: int, a: int, b: int) -> int:
 def halo_rounds(p: int) -> int:
     """Rounds of messages: up and down, where there are ranks on both sides.
 
-    Source: Dryden et al. 2019, section III.A.
+    Source: Dryden et al. 2019, on halo exchange.
     """
     _ranks(p)
     return min(2, p - 1)
@@ -775,7 +775,7 @@ def halo_limit(h: int, k: int) -> int:
 def gossip_messages(p: int, t: int) -> int:
     """Messages a rank sends in t sweeps: one in each of ceil(lg p) steps.
 
-    Source: Daily et al. 2018, section 4: shifts double until they pass all ranks.
+    Source: Daily et al. 2018, on rotating partners: shifts double until they pass all ranks.
     """
     _ranks(p)
     _count("t", t)
@@ -785,7 +785,7 @@ def gossip_messages(p: int, t: int) -> int:
 def gossip_bytes(p: int, n: int, b: int, t: int) -> int:
     """Bytes a rank sends in t sweeps: a whole tensor in each step.
 
-    Source: Daily et al. 2018, section 4.
+    Source: Daily et al. 2018, on rotating partners.
     """
     _ranks(p)
     _count("n", n)
@@ -853,7 +853,7 @@ def diloco_outer_bytes(n: int, b: int) -> int:
     return 2 * n * b
 
 
-# Local parallelism: p layers in j chunks, m batches, a bytes of activations each
+# Local parallelism: p layers in c chunks, m batches, a bytes of activations each
 
 
 def greedy_bytes(p: int, r: int, m: int, a: int) -> int:
@@ -867,16 +867,16 @@ def greedy_bytes(p: int, r: int, m: int, a: int) -> int:
     return 0 if r == p - 1 else m * a
 
 
-def chunked_backward_bytes(p: int, r: int, j: int, m: int, a: int) -> int:
+def chunked_backward_bytes(p: int, r: int, c: int, m: int, a: int) -> int:
     """Bytes of gradients rank r sends back: none where a chunk begins.
 
     Source: Laskin et al. 2020, figure 1 (d).
     """
     _rank(p, r)
-    _positive("j", j)
+    _positive("c", c)
     _positive("m", m)
     _count("a", a)
-    return 0 if r == 0 or r * j // p > (r - 1) * j // p else m * a
+    return 0 if r == 0 or r * c // p > (r - 1) * c // p else m * a
 
 
 def greedy_makespan(p: int, m: int, f: float, b: float) -> float:
@@ -898,7 +898,7 @@ def greedy_makespan(p: int, m: int, f: float, b: float) -> float:
 def fusion_calls(u: int, n: int, c: int) -> int:
     """All-reduces when as many whole tensors as fit share a buffer, at least one.
 
-    Source: Sergeev and Del Balso 2018, section 4.
+    Source: Sergeev and Del Balso 2018, on tensor fusion.
     """
     _count("u", u)
     _count("n", n)
@@ -920,7 +920,7 @@ def fusion_saved(u: int, n: int, c: int) -> int:
 def fusion_payload(u: int, n: int, b: int) -> int:
     """Bytes handed to all-reduce, fused or not.
 
-    Source: Sergeev and Del Balso 2018, section 4.
+    Source: Sergeev and Del Balso 2018, on tensor fusion.
     """
     _count("u", u)
     _count("n", n)
@@ -960,3 +960,97 @@ def wait_free_early(u: int) -> int:
     """
     _count("u", u)
     return max(0, u - 1)
+
+
+# All-reduce in shared memory: a row of n elements for each rank, one for the result
+
+
+def shared_memory_sent() -> int:
+    """Bytes of tensors that pass messages or collectives: none.
+
+    Source: Jain et al. 2018: data stays in the mapping.
+    """
+    return 0
+
+
+def shared_memory_barriers() -> int:
+    """Barriers: after all have written, and after all have summed.
+
+    Source: Jain et al. 2018.
+    """
+    return 2
+
+
+def shared_memory_mapped(p: int, n: int, b: int) -> int:
+    """Bytes of the mapping that all ranks of the host share.
+
+    Source: Jain et al. 2018, with one buffer for the whole tensor.
+    """
+    _ranks(p)
+    _count("n", n)
+    _positive("b", b)
+    return (p + 1) * n * b
+
+
+# PowerSGD: l matrices whose heights and widths add up to s, v entries of vectors
+
+
+def powersgd_payload(k: int, s: int, v: int, b: int, t: int) -> int:
+    """Bytes that t steps hand to all-reduce: k(n + m) of each matrix, and vectors.
+
+    Source: Vogels et al. 2019, algorithm 1; vectors go uncompressed.
+    """
+    _positive("k", k)
+    _count("s", s)
+    _count("v", v)
+    _positive("b", b)
+    _count("t", t)
+    return t * b * (k * s + v)
+
+
+def powersgd_calls(l: int, t: int) -> int:  # noqa: E741 (the symbol of the page)
+    """All-reduces of t steps: two factors of each matrix, and all vectors at once.
+
+    Source: Vogels et al. 2019, algorithm 1.
+    """
+    _count("l", l)
+    _count("t", t)
+    return t * (2 * l + 1)
+
+
+# Zero-copy transfer: a tensor of n elements, s bytes long when pickled
+
+
+def zero_copy_bytes(n: int, b: int) -> int:
+    """Bytes of a tensor that is sent as it lies.
+
+    Source: Xue et al. 2019: the receiver knows everything but the numbers.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return n * b
+
+
+def zero_copy_messages() -> int:
+    """Messages for a tensor whose size is known: one.
+
+    Source: Xue et al. 2019.
+    """
+    return 1
+
+
+def pickled_bytes(s: int) -> int:
+    """Bytes of an object sent as its length, 8 bytes, and its pickle.
+
+    Source: torch.distributed.send_object_list, which does the same.
+    """
+    _count("s", s)
+    return s + 8
+
+
+def pickled_messages() -> int:
+    """Messages for an object whose size is not known: its length, its pickle.
+
+    Source: torch.distributed.send_object_list, which does the same.
+    """
+    return 2

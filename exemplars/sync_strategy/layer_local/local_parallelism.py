@@ -137,7 +137,7 @@ def main(w: World) -> None:
         found["cosine"] = F.cosine_similarity(local, true, dim=0).item()
     given = dict(m=BATCHES, a=ROWS * WIDTH * 8, f=FORWARD, b=BACKWARD)
     sent = dict(bytes_sent=moved.bytes_sent, sent_back=chunked.sent_back)
-    report(w, given={**given, "j": CHUNKS}, **sent, **found)
+    report(w, given={**given, "c": CHUNKS}, **sent, **found)
 
 
 if __name__ == "__main__":
