@@ -775,7 +775,7 @@ def halo_limit(h: int, k: int) -> int:
 def gossip_messages(p: int, t: int) -> int:
     """Messages a rank sends in t sweeps: one in each of ceil(lg p) steps.
 
-    Source: Daily et al. 2018, on rotating partners: shifts double until they pass all ranks.
+    Source: Daily et al. 2018, on rotating partners: shifts double, below p.
     """
     _ranks(p)
     _count("t", t)
@@ -1054,3 +1054,70 @@ def pickled_messages() -> int:
     Source: torch.distributed.send_object_list, which does the same.
     """
     return 2
+
+
+# Sufficient factors: k samples a rank, each a column of m and a row of n entries
+
+
+def sufficient_factor_payload(k: int, m: int, n: int, b: int) -> int:
+    """Bytes a rank hands to the all-gather: the factors of its k samples.
+
+    Source: Xie et al. 2016, section 3.
+    """
+    _count("k", k)
+    _count("m", m)
+    _count("n", n)
+    _positive("b", b)
+    return k * (m + n) * b
+
+
+def sufficient_factor_wins(p: int, k: int, m: int, n: int) -> int:
+    """Whether factors take fewer bytes than a ring all-reduce of the matrix.
+
+    Source: derived: (p-1) k (m + n) sent against 2 (p-1)/p m n.
+    """
+    _ranks(p)
+    _count("k", k)
+    _count("m", m)
+    _count("n", n)
+    return 1 if p > 1 and k * p * (m + n) < 2 * m * n else 0
+
+
+def pickled_overhead(n: int, b: int, s: int) -> int:
+    """Bytes that a pickle of s bytes adds to those of its tensor.
+
+    Source: derived: what describes the tensor, and the length that goes first.
+    """
+    _count("s", s)
+    return pickled_bytes(s) - zero_copy_bytes(n, b)
+
+
+# ZeRO stage 1: n elements, padded to a multiple of p
+
+
+def zero_1_state_bytes(p: int, n: int, b: int) -> int:
+    """Bytes a rank keeps: whole parameters and gradients, a shard of two moments.
+
+    Source: Rajbhandari et al. 2020, section 5.1, all four in one precision.
+    """
+    _positive("b", b)
+    return b * (2 * p + 2) * zero_3_shard(p, n)
+
+
+def zero_1_volume(p: int, n: int, b: int, t: int) -> int:
+    """Bytes a rank sends in t steps when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.1: 2 psi, of which (p-1)/p travels.
+    """
+    _positive("b", b)
+    _count("t", t)
+    return 2 * t * (p - 1) * zero_3_shard(p, n) * b
+
+
+def zero_1_calls(t: int) -> int:
+    """Collectives of t steps: scatter the gradient, sum its norm, gather weights.
+
+    Source: Xu et al. 2020, section 3.
+    """
+    _count("t", t)
+    return 3 * t
