@@ -1121,3 +1121,37 @@ def zero_1_calls(t: int) -> int:
     """
     _count("t", t)
     return 3 * t
+
+
+# ZeRO stage 2: u units of n elements, k micro-batches a step
+
+
+def zero_2_state_bytes(p: int, n: int, u: int, b: int) -> int:
+    """Bytes a rank keeps: whole parameters, shards of gradient and two moments.
+
+    Source: Rajbhandari et al. 2020, section 5.2, all four in one precision.
+    """
+    _count("u", u)
+    _positive("b", b)
+    return b * u * (p + 3) * zero_3_shard(p, n)
+
+
+def zero_2_calls(u: int, k: int, t: int) -> int:
+    """Collectives of t steps: k scatters of each unit's gradient, one gather.
+
+    Source: derived from Rajbhandari et al. 2020, section 5.2: scattered gradients
+    cannot be added to at home.
+    """
+    _count("u", u)
+    _count("k", k)
+    _count("t", t)
+    return t * (k + 1) * u
+
+
+def zero_2_volume(p: int, n: int, u: int, b: int, k: int, t: int) -> int:
+    """Bytes a rank sends in t steps when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.1: 2 psi, with k = 1.
+    """
+    _positive("b", b)
+    return zero_2_calls(u, k, t) * (p - 1) * zero_3_shard(p, n) * b
