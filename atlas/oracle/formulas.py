@@ -1155,3 +1155,57 @@ def zero_2_volume(p: int, n: int, u: int, b: int, k: int, t: int) -> int:
     """
     _positive("b", b)
     return zero_2_calls(u, k, t) * (p - 1) * zero_3_shard(p, n) * b
+
+
+# Filters or channels cut: l layers, the narrowest c wide, the others multiples of it
+
+
+def cut_calls(l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Collectives each way through l convolutions: one for every layer.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    _count("l", l)
+    return l
+
+
+def cut_gathered(p: int, y: int, c: int, b: int) -> int:
+    """Bytes a rank hands to all-gather for y elements, padded to the largest part.
+
+    Source: Kahira et al. 2021, table III: a p-th of each map, here rounded up.
+    """
+    _count("y", y)
+    _positive("c", c)
+    _positive("b", b)
+    return chunk(c, p, 0) * (y // c) * b
+
+
+def cut_summed(x: int, b: int) -> int:
+    """Bytes a rank hands to all-reduce: each map whole, x elements in all.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    _count("x", x)
+    _positive("b", b)
+    return x * b
+
+
+def cut_held(p: int, r: int, n: int, c: int, b: int) -> int:
+    """Bytes of the n weights that rank r holds.
+
+    Source: Kahira et al. 2021, table III: a p-th of them, in whole parts.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("c", c)
+    _positive("b", b)
+    return chunk(c, p, r) * (n // c) * b
+
+
+def cut_limit(c: int) -> int:
+    """Ranks at most: each has one filter or channel of the narrowest layer.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    _positive("c", c)
+    return c

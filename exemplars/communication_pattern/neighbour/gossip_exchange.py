@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.neighbour.gossip_exchange
 
-Source: Daily et al. 2018 (GossipGraD), sections 4 and 5.
+Source: Daily et al. 2018 (GossipGraD); the shares are derived here.
 
 In step k a rank sends to the one 2^k places on, receives from the one 2^k
 places back, and takes the mean of both. The partner rotates:

@@ -1,0 +1,1 @@
+"""What is sent when, and in how many pieces."""

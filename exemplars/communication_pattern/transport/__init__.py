@@ -1,0 +1,1 @@
+"""How the bytes get from one memory to another."""
