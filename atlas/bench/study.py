@@ -118,7 +118,6 @@ def keep(root: Path, runs: dict[str, Figures]) -> Path:
 
 def check_writable(root: Path) -> None:
     """Told before minutes of measuring, not after."""
-    kept(root)
     folder = (root / PLACE).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,6 +125,7 @@ def check_writable(root: Path) -> None:
     except OSError as error:
         told = f"{PLACE.parent} cannot be written: {error.strerror}"
         raise RecordError(f"{told}; --no-write only shows the figures") from None
+    kept(root)
 
 
 def kept(root: Path) -> dict[str, Figures]:
