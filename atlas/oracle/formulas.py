@@ -1209,3 +1209,29 @@ def cut_limit(c: int) -> int:
     """
     _positive("c", c)
     return c
+
+
+# Overlapping local parallelism: p layers, blocks of two, m batches of a bytes
+
+
+def overlapping_backward_bytes(p: int, r: int, m: int, a: int) -> int:
+    """Bytes of gradients rank r sends back: those of the layer below, once.
+
+    Source: Xiong et al. 2020 (LoCo), section 3: two blocks share a layer.
+    """
+    _rank(p, r)
+    _positive("m", m)
+    _count("a", a)
+    return 0 if r == 0 else m * a
+
+
+def overlapping_makespan(p: int, m: int, f: float, b: float) -> float:
+    """Seconds of m batches: a layer waits for the next one's forward and backward.
+
+    Source: derived from Xiong et al. 2020 (LoCo), section 3.
+    """
+    _ranks(p)
+    _positive("m", m)
+    _count("f", f)
+    _count("b", b)
+    return 2 * m * (f + b) + max(0, p - 2) * f

@@ -1,0 +1,1 @@
+"""A small linear summary of the tensor is sent."""
