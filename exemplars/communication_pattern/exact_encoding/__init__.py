@@ -1,0 +1,1 @@
+"""The message is smaller, and the receiver rebuilds exactly what was meant."""
