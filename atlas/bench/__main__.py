@@ -2,7 +2,6 @@
 
 import difflib
 import itertools
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -144,7 +143,6 @@ def _stop(line: str, code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.argv[0] = "python -m atlas.bench"
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
-    app()
+    app(prog_name="python -m atlas.bench")
