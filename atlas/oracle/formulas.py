@@ -1235,3 +1235,68 @@ def overlapping_makespan(p: int, m: int, f: float, b: float) -> float:
     _count("f", f)
     _count("b", b)
     return 2 * m * (f + b) + max(0, p - 2) * f
+
+
+# Embedding sharding: l tables of so many rows of h elements, s samples
+
+
+def embedding_forward_bytes(
+    p: int,
+    r: int,
+    s: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    h: int,
+    b: int,
+) -> int:
+    """Bytes rank r hands to all-to-all forward: 8-byte indices, then rows.
+
+    Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
+    """
+    _count("h", h)
+    _positive("b", b)
+    return 8 * chunk(s, p, r) * l + b * s * chunk(l, p, r) * h
+
+
+def embedding_backward_bytes(
+    p: int,
+    r: int,
+    s: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    h: int,
+    b: int,
+) -> int:
+    """Bytes rank r hands to all-to-all backward: a gradient for every row it read.
+
+    Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
+    """
+    _count("l", l)
+    _count("h", h)
+    _positive("b", b)
+    return b * chunk(s, p, r) * l * h
+
+
+def embedding_state_bytes(
+    p: int,
+    r: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    rows: int,
+    h: int,
+    b: int,
+) -> int:
+    """Bytes of the tables that rank r holds.
+
+    Source: Naumov et al. 2019 (DLRM), section 4.
+    """
+    _count("rows", rows)
+    _count("h", h)
+    _positive("b", b)
+    return b * chunk(l, p, r) * rows * h
+
+
+def embedding_limit(l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Ranks at most, if every rank holds a whole table.
+
+    Source: Naumov et al. 2019 (DLRM), section 4.
+    """
+    _positive("l", l)
+    return l

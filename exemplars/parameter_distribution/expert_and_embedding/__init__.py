@@ -1,0 +1,1 @@
+"""Samples travel to the few parameters that each of them needs."""
