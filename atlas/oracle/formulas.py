@@ -1190,16 +1190,17 @@ def cut_summed(x: int, b: int) -> int:
     return x * b
 
 
-def cut_held(p: int, r: int, n: int, c: int, b: int) -> int:
-    """Bytes of the n weights that rank r holds.
+def cut_held(p: int, r: int, n: int, z: int, c: int, b: int) -> int:
+    """Bytes of parameters on rank r: its part of n that are cut, all z that are not.
 
-    Source: Kahira et al. 2021, table III: a p-th of them, in whole parts.
+    Source: Kahira et al. 2021, table III: a p-th of the weights, in whole parts.
     """
     _rank(p, r)
     _count("n", n)
+    _count("z", z)
     _positive("c", c)
     _positive("b", b)
-    return chunk(c, p, r) * (n // c) * b
+    return (chunk(c, p, r) * (n // c) + z) * b
 
 
 def cut_limit(c: int) -> int:
