@@ -32,20 +32,21 @@ def ring_all_reduce(x: Tensor) -> None:
     #: Views, not copies: what is added into a chunk is added into x. The
     #: first n mod p chunks are one element longer.
     chunk = x.view(-1).tensor_split(p)
+    #: One buffer for all rounds: fresh memory costs more than the additions.
+    arrived = torch.empty_like(chunk[0])
     for k in range(p - 1):
         into = chunk[(r - k - 1) % p]
         with span("reduce", label=(r - k) % p):
-            into.add_(pass_right(chunk[(r - k) % p], like=into))
+            pass_right(chunk[(r - k) % p], arrived[: len(into)])
+            into.add_(arrived[: len(into)])
     for k in range(p - 1):
-        into = chunk[(r - k) % p]
         with span("gather", label=(r - k + 1) % p):
-            into.copy_(pass_right(chunk[(r - k + 1) % p], like=into))
+            pass_right(chunk[(r - k + 1) % p], chunk[(r - k) % p])
 
 
-def pass_right(outgoing: Tensor, *, like: Tensor) -> Tensor:
-    """Send right while receiving from the left."""
+def pass_right(outgoing: Tensor, incoming: Tensor) -> None:
+    """Send to the right while receiving from the left."""
     r, p = dist.get_rank(), dist.get_world_size()
-    incoming = torch.empty_like(like)
     #: One batch: as two separate calls, NCCL would run them in order and
     #: every rank would wait in its send.
     pair = [
@@ -54,7 +55,6 @@ def pass_right(outgoing: Tensor, *, like: Tensor) -> Tensor:
     ]
     for work in dist.batch_isend_irecv(pair):
         work.wait()
-    return incoming
 
 
 def reference(w: World) -> Tensor:
