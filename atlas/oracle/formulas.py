@@ -1169,25 +1169,48 @@ def cut_calls(l: int) -> int:  # noqa: E741 (the symbol of the page)
     return l
 
 
-def cut_gathered(p: int, y: int, c: int, b: int) -> int:
-    """Bytes a rank hands to all-gather for y elements, padded to the largest part.
+def filter_gathered(p: int, y: int, c: int, b: int) -> int:
+    """Bytes a rank hands to all-gather for outputs of y elements, with padding.
 
     Source: Kahira et al. 2021, table III: a p-th of each map, here rounded up.
     """
+    _ranks(p)
     _count("y", y)
     _positive("c", c)
     _positive("b", b)
     return chunk(c, p, 0) * (y // c) * b
 
 
-def cut_summed(x: int, b: int) -> int:
-    """Bytes a rank hands to all-reduce: each map whole, x elements in all.
+def filter_summed(x: int, b: int) -> int:
+    """Bytes a rank hands to all-reduce: the gradients of inputs of x elements.
 
     Source: Kahira et al. 2021, table III.
     """
     _count("x", x)
     _positive("b", b)
     return x * b
+
+
+def channel_summed(y: int, b: int) -> int:
+    """Bytes a rank hands to all-reduce: its terms of outputs of y elements.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    _count("y", y)
+    _positive("b", b)
+    return y * b
+
+
+def channel_gathered(p: int, x: int, c: int, b: int) -> int:
+    """Bytes a rank hands to all-gather for gradients of x elements, with padding.
+
+    Source: Kahira et al. 2021, table III: a p-th of each map, here rounded up.
+    """
+    _ranks(p)
+    _count("x", x)
+    _positive("c", c)
+    _positive("b", b)
+    return chunk(c, p, 0) * (x // c) * b
 
 
 def cut_held(p: int, r: int, n: int, z: int, c: int, b: int) -> int:
@@ -1301,3 +1324,118 @@ def embedding_limit(l: int) -> int:  # noqa: E741 (the symbol of the page)
     """
     _positive("l", l)
     return l
+
+
+# Ring attention: n tokens in 2p chunks, two of them a rank's; h heads times width
+
+
+def zigzag_tokens(p: int, r: int, n: int) -> int:
+    """Tokens of rank r: chunk r of 2p, and chunk r from the end.
+
+    Source: Llama Team 2024, section 3.3.2.
+    """
+    _rank(p, r)
+    return chunk(n, 2 * p, r) + chunk(n, 2 * p, 2 * p - 1 - r)
+
+
+def ring_attention_forward(p: int, r: int, n: int, h: int, b: int) -> int:
+    """Bytes that rank r sends forward: all keys and values but those of rank r+1.
+
+    Source: Liu et al. 2023, section 3, with shares of uneven size.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("h", h)
+    _positive("b", b)
+    return 2 * h * b * (n - zigzag_tokens(p, (r + 1) % p, n))
+
+
+def ring_attention_backward(p: int, r: int, n: int, h: int, b: int) -> int:
+    """Bytes that rank r sends backward: as forward, and the gradients of all n.
+
+    Source: derived from Liu et al. 2023, section 3: gradients make p hops.
+    """
+    return ring_attention_forward(p, r, n, h, b) + (0 if p == 1 else 2 * h * b * n)
+
+
+def ring_attention_rounds(p: int) -> int:
+    """Rounds of messages: p-1 hops forward, and p backward.
+
+    Source: derived from Liu et al. 2023, section 3.
+    """
+    _ranks(p)
+    return 0 if p == 1 else 2 * p - 1
+
+
+def ring_attention_pairs(p: int, r: int, n: int) -> int:
+    """Pairs of query and key on rank r: each token and those before it.
+
+    Source: derived from Llama Team 2024, section 3.3.2: the cut into 2p chunks.
+    """
+    _rank(p, r)
+    _count("n", n)
+    early = chunk(n, 2 * p, r)
+    late = chunk(n, 2 * p, 2 * p - 1 - r)
+    before_early = r * (n // (2 * p)) + min(r, n % (2 * p))
+    before_late = (2 * p - 1 - r) * (n // (2 * p)) + min(2 * p - 1 - r, n % (2 * p))
+    return (
+        early * before_early
+        + early * (early + 1) // 2
+        + late * before_late
+        + late * (late + 1) // 2
+    )
+
+
+# Activation checkpointing: l layers in s segments, a bytes kept by a layer
+
+
+def checkpoint_peak(
+    l: int,  # noqa: E741 (the symbol of the page)
+    s: int,
+    a: int,
+) -> int:
+    """Bytes of activations at most: every segment's input, one segment's layers.
+
+    Source: Chen et al. 2016 (sublinear memory), section 4.1, equation 1.
+    """
+    _count("l", l)
+    _positive("s", s)
+    _count("a", a)
+    return a * (s + -(-l // s))
+
+
+def checkpoint_best(l: int) -> float:  # noqa: E741 (the symbol of the page)
+    """Segments that keep the fewest activations, if that is a whole number.
+
+    Source: Chen et al. 2016 (sublinear memory), section 4.1.
+    """
+    _positive("l", l)
+    return l**0.5
+
+
+def checkpoint_forwards(l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Times that a layer is run forward: each of l layers twice.
+
+    Source: Chen et al. 2016 (sublinear memory), section 4.1.
+    """
+    _count("l", l)
+    return 2 * l
+
+
+def checkpoint_makespan(l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Seconds of a step if a layer takes 1 forward and 2 backward; plainly 3 l.
+
+    Source: Chen et al. 2016 (sublinear memory), section 4.1: one extra forward.
+    """
+    _count("l", l)
+    return 4 * l
+
+
+def gradient_payload(n: int, b: int) -> int:
+    """Bytes of n gradient elements, handed to all-reduce once.
+
+    Source: Li et al. 2020, PyTorch Distributed, section 3.2.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return n * b

@@ -1,0 +1,1 @@
+"""State is recomputed instead of kept, or kept in fewer bits."""
