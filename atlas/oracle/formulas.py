@@ -1439,3 +1439,73 @@ def gradient_payload(n: int, b: int) -> int:
     _count("n", n)
     _positive("b", b)
     return n * b
+
+
+# Asynchronous elastic averaging: h steps of a second, of k seconds on rank 1
+
+
+def elastic_meetings(p: int, r: int, t: int, h: int, k: int) -> int:
+    """Meetings in t seconds: a worker's own, and at the centre everybody's.
+
+    Source: Zhang, Choromanska and LeCun 2015, algorithm 1: nobody waits.
+    """
+    _rank(p, r)
+    _count("t", t)
+    _positive("h", h)
+    _positive("k", k)
+    return downpour_updates(p, r, t // h, k)
+
+
+def elastic_bytes(p: int, r: int, n: int, b: int, t: int, h: int, k: int) -> int:
+    """Bytes sent in t seconds: at each meeting weights one way, the centre back.
+
+    Source: Zhang, Choromanska and LeCun 2015, algorithm 1.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return elastic_meetings(p, r, t, h, k) * n * b
+
+
+def elastic_makespan(p: int, t: int, h: int, k: int) -> int:
+    """Seconds until the last of the meetings that fit into t: nobody waits.
+
+    Source: derived from Zhang, Choromanska and LeCun 2015, algorithm 1.
+    """
+    _ranks(p)
+    _count("t", t)
+    _positive("h", h)
+    _positive("k", k)
+    return h * downpour_makespan(p, t // h, k)
+
+
+# Ulysses: n tokens, heads of width d, both cut into p parts
+
+
+def ulysses_calls() -> int:
+    """All-to-alls of one attention: into heads and out again, forward and backward.
+
+    Source: Jacobs et al. 2023, section 3, with queries, keys and values in one.
+    """
+    return 4
+
+
+def ulysses_payload(p: int, r: int, n: int, heads: int, d: int, b: int) -> int:
+    """Bytes rank r hands over: four tensors by its tokens, four by its heads.
+
+    Source: Jacobs et al. 2023, section 3.2, with parts of uneven size.
+    """
+    _rank(p, r)
+    _count("n", n)
+    _positive("heads", heads)
+    _positive("d", d)
+    _positive("b", b)
+    return 4 * d * b * (chunk(n, p, r) * heads + n * chunk(heads, p, r))
+
+
+def ulysses_limit(heads: int) -> int:
+    """Ranks at most: a head is attended to by one rank.
+
+    Source: Jacobs et al. 2023, section 3.
+    """
+    _positive("heads", heads)
+    return heads
