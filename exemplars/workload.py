@@ -3,16 +3,18 @@
     digits       1797 handwritten digits of 8 x 8 pixels (scikit-learn's)
     characters   the next letter in Python's own documentation (pydoc_data)
 
+and four small convolutional networks, for those that cut a convolution.
+
 A batch is a function of the step, a model of nothing: every rank that asks
 gets the same bits. Losses are sums over samples, so that the losses of shards
 add up to the loss of the batch, however unevenly it is cut.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pydoc_data.topics import topics
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -142,6 +144,143 @@ def equal_layers(count: int, width: int) -> nn.Sequential:
         return nn.Sequential(*(nn.Sequential(*pair) for pair in pairs))
 
     return seeded(made)()
+
+
+# Four small convolutional networks, whose layers an exemplar may replace
+
+Replace = Callable[[nn.Module], nn.Module]
+
+#: What each network takes: channels, rows (uneven parts, a row of the smallest
+#: map for each of 9 ranks), columns, and the fourth one's depth.
+SAMPLES = [(3, 35, 6), (3, 35, 6), (3, 35, 6), (4, 35, 4, 4)]
+STRIDE = 4  # rows of the sample to a row of every network's smallest map
+NARROW = 8  # channels of the narrowest layer; all others have a multiple
+
+
+def whole(layer: nn.Module) -> nn.Module:
+    """The layer as it is: nothing is replaced."""
+    return layer
+
+
+def cnns(conv: Replace = whole, norm: Replace = whole) -> list[nn.Module]:
+    """All four, with the same weights on every call, in float64.
+
+    Every layer is made whole, so that it draws the same numbers; `conv` and
+    `norm` then say what takes its place.
+    """
+    makers = (
+        lambda: plain(nn.Conv2d, 3, conv),  # as VGG
+        lambda: resnet((1, 1, 1), conv, norm),
+        lambda: resnet((1, 2, 2), conv, norm),
+        lambda: plain(nn.Conv3d, 4, conv),  # as CosmoFlow
+    )
+    return [seeded(make)() for make in makers]
+
+
+def plain(kind: type[nn.Module], channels: int, conv: Replace) -> nn.Module:
+    """One convolution after the other; strides stand for the poolings."""
+    sizes = (channels, 8, 1), (8, 8, 2), (8, 16, 1), (16, 16, 2)
+    layers = [(conv(kind(c, f, 3, s, 1)), nn.ReLU()) for c, f, s in sizes]
+    return nn.Sequential(*(part for layer in layers for part in layer))
+
+
+def resnet(blocks: Sequence[int], conv: Replace, norm: Replace) -> nn.Module:
+    """Three stages of residual blocks with batch norm."""
+    layers: list[nn.Module] = [*convolved(3, 8, 3, 1, conv, norm), nn.ReLU()]
+    c = 8
+    for count, (f, stride) in zip(blocks, ((8, 1), (16, 2), (24, 2))):
+        for i in range(count):
+            layers.append(Residual(c, f, 1 if i else stride, conv, norm))
+            c = f
+    return nn.Sequential(*layers)
+
+
+def convolved(
+    c: int, f: int, k: int, stride: int, conv: Replace, norm: Replace
+) -> nn.Sequential:
+    """A convolution, and the norm that makes a bias pointless."""
+    whole_conv = nn.Conv2d(c, f, k, stride, k // 2, bias=False)
+    whole_norm = nn.BatchNorm2d(f, track_running_stats=False)
+    return nn.Sequential(conv(whole_conv), norm(whole_norm))
+
+
+class Residual(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(
+        self, c: int, f: int, stride: int, conv: Replace, norm: Replace
+    ) -> None:
+        super().__init__()
+        self.first = convolved(c, f, 3, stride, conv, norm)
+        self.second = convolved(f, f, 3, 1, conv, norm)
+        self.short: nn.Module = nn.Identity()
+        if (c, stride) != (f, 1):
+            self.short = convolved(c, f, 1, stride, conv, norm)
+        self.middle, self.end = nn.ReLU(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, c, rows, columns) to (batch, f, fewer, fewer)."""
+        y = self.second(self.middle(self.first(x)))
+        return cast(Tensor, self.end(y + self.short(x)))
+
+
+class Passes(NamedTuple):
+    """What the passes forward and backward through all four computed."""
+
+    activations: list[Tensor]
+    dx: list[Tensor]
+    dw: list[Tensor]  # of the convolutions
+    dn: list[Tensor]  # of the norms
+
+
+def passes(nets: Sequence[nn.Module], samples: Sequence[Tensor]) -> Passes:
+    """Of the sum of squares; parts of a batch or of a sample add up."""
+    found = Passes([], [], [], [])
+
+    def see(_: nn.Module, x: tuple[Tensor], y: Tensor) -> None:
+        found.activations.append(y.detach())
+
+    for net, x in zip(nets, samples):
+        relus = [m for m in net.modules() if isinstance(m, nn.ReLU)]
+        hooks = [m.register_forward_hook(see) for m in relus]
+        x = x.detach().requires_grad_()
+        net(x).square().sum().backward()
+        for hook in hooks:
+            hook.remove()
+        norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+        of_norms = {id(p) for norm in norms for p in norm.parameters()}
+        for p in net.parameters():
+            (found.dn if id(p) in of_norms else found.dw).append(_grad(p))
+        found.dx.append(_grad(x))
+    return found
+
+
+def _grad(t: Tensor) -> Tensor:
+    assert t.grad is not None
+    return t.grad
+
+
+class Shapes(NamedTuple):
+    """A convolution, and the shapes it takes and makes of one sample."""
+
+    conv: nn.Conv2d | nn.Conv3d
+    x: torch.Size
+    y: torch.Size
+
+
+def convs() -> list[Shapes]:
+    """Of all four networks, whole; nothing is computed."""
+    found: list[Shapes] = []
+
+    def see(conv: Any, x: tuple[Tensor], y: Tensor) -> None:
+        found.append(Shapes(conv, x[0].shape[1:], y.shape[1:]))
+
+    for net, sample in zip(cnns(), SAMPLES):
+        for m in net.to("meta").modules():
+            if isinstance(m, nn.Conv2d | nn.Conv3d):
+                m.register_forward_hook(see)
+        net(torch.empty(2, *sample, device="meta", dtype=torch.double))
+    return found
 
 
 @cache
