@@ -30,10 +30,9 @@ BENCH = Bench(
     production="torch.distributed.all_reduce on gloo",
     what="One all-reduce of a float32 tensor of 16 MiB.",
     note=(
-        "Same bytes. Every round of the exemplar makes a buffer to receive into and "
-        "copies out of it, which gloo does not; and every message by hand costs its "
-        "process about a millisecond, nearly all in gloo's own thread and whatever "
-        "the size, so small tensors pay for 2(p-1) rounds of them."
+        "Same bytes and as many rounds. The exemplar posts and awaits each of its "
+        "2(p-1) rounds from Python, one after the other; gloo runs them in one call. "
+        "Small tensors are all rounds and hardly any bytes, so they pay most."
     ),
     make=make,
     cases=(
