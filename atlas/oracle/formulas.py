@@ -1509,3 +1509,48 @@ def ulysses_limit(heads: int) -> int:
     """
     _positive("heads", heads)
     return heads
+
+
+# Rows cut: n parameters, u batch norms of v channels in all, h rows at the least
+
+
+def spatial_halo(p: int, r: int, a: int, b: int) -> int:
+    """Bytes rank r sends: for each neighbour a elements, forward and backward.
+
+    Source: Kahira et al. 2021, table III; a is, over all layers, K - s rows: what a
+    window of K rows that moves by s shares with the next. It goes to and fro.
+    """
+    _rank(p, r)
+    _count("a", a)
+    _positive("b", b)
+    return (min(r, 1) + min(p - 1 - r, 1)) * a * b
+
+
+def spatial_sums(u: int) -> int:
+    """All-reduces: one of the gradients, and one each way in every norm.
+
+    Source: Kahira et al. 2021, table III, with batch norms of whole samples.
+    """
+    _count("u", u)
+    return 1 + 2 * u
+
+
+def spatial_summed(n: int, u: int, v: int, b: int) -> int:
+    """Bytes a rank hands to all-reduce: gradients, and 2C + 1 sums a norm each way.
+
+    Source: Kahira et al. 2021, table III, with batch norms of whole samples.
+    """
+    _count("n", n)
+    _count("u", u)
+    _count("v", v)
+    _positive("b", b)
+    return (n + 2 * (2 * v + u)) * b
+
+
+def spatial_limit(h: int) -> int:
+    """Ranks at most: each has a row of the smallest map.
+
+    Source: Kahira et al. 2021, table III, cut in one dimension.
+    """
+    _positive("h", h)
+    return h

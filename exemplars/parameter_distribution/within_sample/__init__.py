@@ -1,0 +1,1 @@
+"""The sample itself is split, while the weights stay whole."""
