@@ -1554,3 +1554,43 @@ def spatial_limit(h: int) -> int:
     """
     _positive("h", h)
     return h
+
+
+# Layer partition: c matrices of h x h a rank, m batches one after the other
+
+
+def layer_partition_makespan(p: int, c: int, m: int, f: float, b: float) -> float:
+    """Seconds of m batches: all matrices in turn, f forward and b backward each.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3, figure 2b.
+    """
+    _ranks(p)
+    _count("c", c)
+    _count("m", m)
+    _count("f", f)
+    _count("b", b)
+    return m * p * c * (f + b)
+
+
+def layer_partition_idle(p: int, c: int, m: int, f: float, b: float) -> float:
+    """Seconds each rank waits in m batches: while any other computes.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3, figure 2b.
+    """
+    _ranks(p)
+    _count("c", c)
+    _count("m", m)
+    _count("f", f)
+    _count("b", b)
+    return m * (p - 1) * c * (f + b)
+
+
+def layer_partition_state(c: int, h: int, e: int) -> int:
+    """Bytes of c matrices and biases of width h, in elements of e bytes.
+
+    Source: Dean et al. 2012, section 3: each machine holds its own layers.
+    """
+    _count("c", c)
+    _count("h", h)
+    _positive("e", e)
+    return e * c * (h * h + h)

@@ -1,0 +1,1 @@
+"""Whole layers live on different workers."""
