@@ -1594,3 +1594,27 @@ def layer_partition_state(c: int, h: int, e: int) -> int:
     _count("h", h)
     _positive("e", e)
     return e * c * (h * h + h)
+
+
+# Sharded parameter server: p co-located servers, one chunk each
+
+
+def sharded_server_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
+    """Bytes rank r sends in t steps, and receives too: others' chunks, and its own.
+
+    Source: derived from Li et al. 2014, section 4: it pushes all chunks but its own,
+    and answers the pulls of p-1 workers.
+    """
+    _rank(p, r)
+    _positive("b", b)
+    _count("t", t)
+    return t * b * (n + (p - 2) * chunk(n, p, r))
+
+
+def sharded_server_total(p: int, n: int, b: int, t: int) -> int:
+    """Bytes that all ranks together send in t steps: those of t ring all-reduces.
+
+    Source: derived from Li et al. 2014, section 4; Jiang et al. 2020, section 2.2.
+    """
+    _count("t", t)
+    return t * ring_all_reduce_total(p, n, b)

@@ -1,0 +1,1 @@
+"""Servers own the parameters; workers read them and send updates."""
