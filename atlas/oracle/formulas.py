@@ -806,10 +806,10 @@ def gossip_disagreement(p: int, t: int) -> float:
     return (min(s - p, 2 * p - s) / s) ** t
 
 
-# QSGD: n entries of one byte, a norm of b bytes for each d of them, s levels
+# QSGD: n entries of one byte, a norm of b bytes for each c of them, k levels
 
 
-def qsgd_payload(n: int, b: int, t: int, d: int) -> int:
+def qsgd_payload(n: int, b: int, t: int, c: int) -> int:
     """Bytes a rank hands over in t steps: a level for each entry, a norm a bucket.
 
     Source: Alistarh et al. 2017, section 3.1, with whole bytes for Elias codes.
@@ -817,8 +817,8 @@ def qsgd_payload(n: int, b: int, t: int, d: int) -> int:
     _count("n", n)
     _positive("b", b)
     _count("t", t)
-    _positive("d", d)
-    return t * (n + b * -(-n // d))
+    _positive("c", c)
+    return t * (n + b * -(-n // c))
 
 
 def qsgd_calls(t: int) -> int:
@@ -830,14 +830,14 @@ def qsgd_calls(t: int) -> int:
     return 2 * t
 
 
-def qsgd_variance(d: int, s: int) -> float:
+def qsgd_variance(c: int, k: int) -> float:
     """Expected squared error of a draw, at most, as a share of the squared norm.
 
     Source: Alistarh et al. 2017, lemma 3.1.
     """
-    _positive("d", d)
-    _positive("s", s)
-    return min(d / s**2, d**0.5 / s)
+    _positive("c", c)
+    _positive("k", k)
+    return min(c / k**2, c**0.5 / k)
 
 
 # DiLoCo: its rounds and payload are those of periodic averaging
@@ -1478,7 +1478,7 @@ def elastic_makespan(p: int, t: int, h: int, k: int) -> int:
     return h * downpour_makespan(p, t // h, k)
 
 
-# Ulysses: n tokens, heads of width d, both cut into p parts
+# Ulysses: n tokens, heads of width h, both cut into p parts
 
 
 def ulysses_calls() -> int:
@@ -1489,7 +1489,7 @@ def ulysses_calls() -> int:
     return 4
 
 
-def ulysses_payload(p: int, r: int, n: int, heads: int, d: int, b: int) -> int:
+def ulysses_payload(p: int, r: int, n: int, heads: int, h: int, b: int) -> int:
     """Bytes rank r hands over: four tensors by its tokens, four by its heads.
 
     Source: Jacobs et al. 2023, section 3.2, with parts of uneven size.
@@ -1497,9 +1497,9 @@ def ulysses_payload(p: int, r: int, n: int, heads: int, d: int, b: int) -> int:
     _rank(p, r)
     _count("n", n)
     _positive("heads", heads)
-    _positive("d", d)
+    _positive("h", h)
     _positive("b", b)
-    return 4 * d * b * (chunk(n, p, r) * heads + n * chunk(heads, p, r))
+    return 4 * h * b * (chunk(n, p, r) * heads + n * chunk(heads, p, r))
 
 
 def ulysses_limit(heads: int) -> int:
@@ -1618,3 +1618,38 @@ def sharded_server_total(p: int, n: int, b: int, t: int) -> int:
     """
     _count("t", t)
     return t * ring_all_reduce_total(p, n, b)
+
+
+# Expert parallelism: e experts a rank, c seats for each on every rank
+
+
+def expert_calls() -> int:
+    """All-to-alls of one layer each way: to the experts, and home.
+
+    Source: Lepikhin et al. 2021 (GShard), section 3.2.
+    """
+    return 2
+
+
+def expert_payload(p: int, e: int, c: int, h: int, b: int) -> int:
+    """Bytes a rank hands to the four all-to-alls: all seats, taken or not.
+
+    Source: Lepikhin et al. 2021 (GShard), section 3.2.
+    """
+    _ranks(p)
+    _positive("e", e)
+    _count("c", c)
+    _count("h", h)
+    _positive("b", b)
+    return 4 * p * e * c * h * b
+
+
+def expert_dropped(n: int, k: int, s: int) -> int:
+    """Choices dropped at most, of n tokens with k each: all like the same k.
+
+    Source: derived from Lepikhin et al. 2021 (GShard), section 2.2: s seats each.
+    """
+    _count("n", n)
+    _count("k", k)
+    _count("s", s)
+    return k * max(0, n - s)
