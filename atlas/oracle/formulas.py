@@ -1653,3 +1653,34 @@ def expert_dropped(n: int, k: int, s: int) -> int:
     _count("k", k)
     _count("s", s)
     return k * max(0, n - s)
+
+
+# Offloaded optimizer: n elements, padded to a multiple of p; a shard crosses
+
+
+def offload_bytes(p: int, n: int, b: int, t: int) -> int:
+    """Bytes a rank moves down in t steps, and up too: its shard, once a step.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), section 4.2, all in one precision.
+    """
+    _positive("b", b)
+    _count("t", t)
+    return t * zero_3_shard(p, n) * b
+
+
+def offload_fast_bytes(p: int, n: int, b: int) -> int:
+    """Bytes a rank keeps in fast memory: weights, gradients, and one shard's buffer.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), section 3.
+    """
+    _positive("b", b)
+    return b * (2 * p + 1) * zero_3_shard(p, n)
+
+
+def offload_slow_bytes(p: int, n: int, b: int) -> int:
+    """Bytes a rank keeps in slow memory: a shard of masters and two moments.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), section 3.
+    """
+    _positive("b", b)
+    return 3 * b * zero_3_shard(p, n)
