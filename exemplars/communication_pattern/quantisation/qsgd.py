@@ -4,17 +4,17 @@
 
 Source: Alistarh et al. 2017, section 3.1.
 
-Between 0 and the norm of a bucket of d entries lie s equal steps. An entry
+Between 0 and the norm of a bucket of c entries lie k equal steps. An entry
 that falls between two of them goes to the upper one with the probability
 that makes the expectation right:
 
-    a = s |v| / norm         l = floor(a) + (1 with probability a - floor(a))
-    Q(v) = norm * sign(v) * l / s            E Q(v) = v
+    a = k |v| / norm         l = floor(a) + (1 with probability a - floor(a))
+    Q(v) = norm * sign(v) * l / k            E Q(v) = v
 
-Nothing needs to be remembered, as after rounding to the nearest: the errors
-of many ranks and steps cancel. The price is variance, at most
+Unlike the error of rounding to the nearest, this one need not be remembered:
+over many ranks and steps it cancels. The price is variance, at most
 
-    E |Q(v) - v|^2  <=  min(d / s^2, sqrt(d) / s) |v|^2
+    E |Q(v) - v|^2  <=  min(c / k^2, sqrt(c) / k) |v|^2
 
 so few steps want small buckets. Each entry is sent as one signed byte, and
 each bucket as one norm. The draws are seeded by rank and step: anyone can
@@ -34,7 +34,7 @@ from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Step, Task, characters, digits
 
 STEPS, BATCH, RATE = 5, 24, 0.2
-BUCKET, LEVELS = 128, 16  # d and s
+BUCKET, LEVELS = 128, 16  # c and k
 DRAWS = 200  # of one gradient, to see mean and variance
 
 
@@ -126,7 +126,7 @@ def main(w: World) -> None:
     w.check_same("same", parameters)
     v = gradient(task, task.model().to(w.device), w.rank)[1]
     bias, variance = many_draws(v)
-    given = {"n": len(v), "b": 8, "t": STEPS, "d": BUCKET, "s": LEVELS}
+    given = {"n": len(v), "b": 8, "t": STEPS, "c": BUCKET, "k": LEVELS}
     counts = {"calls": moved.count, "payload": moved.payload}
     report(w, given=given, bias=bias, variance=variance, **counts)
 

@@ -131,7 +131,7 @@ def main(w: World) -> None:
     # The same sums over the same tokens; kernels may group them otherwise.
     w.check("output", out, lambda: reference(w)[0], slack=16)
     w.check("gradient", dqkv, lambda: reference(w)[1], slack=16)
-    given = dict(n=TOKENS, heads=HEADS, d=WIDTH, b=8)
+    given = dict(n=TOKENS, heads=HEADS, h=WIDTH, b=8)
     counts = dict(calls=moved.count, payload=moved.payload)
     report(w, given=given, ranks=w.size, **counts)
 
