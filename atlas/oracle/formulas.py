@@ -1684,3 +1684,90 @@ def offload_slow_bytes(p: int, n: int, b: int) -> int:
     """
     _positive("b", b)
     return 3 * b * zero_3_shard(p, n)
+
+
+# Data and filters: groups of q ranks share s samples; x and y are of one sample
+
+
+def data_filter_gathered(
+    p: int, r: int, q: int, s: int, y: int, c: int, b: int
+) -> int:
+    """Bytes rank r hands to all-gather: its group's samples, its filters' maps.
+
+    Source: Kahira et al. 2021, table III, data and filter, rounded up to whole parts.
+    """
+    _rank(p, r)
+    _positive("q", q)
+    _count("s", s)
+    return chunk(s, p // q, r // q) * filter_gathered(q, y, c, b)
+
+
+def data_filter_summed(
+    p: int, r: int, q: int, s: int, x: int, u: int, v: int, b: int
+) -> int:
+    """Bytes rank r hands to all-reduce: its samples' dx inside, norms' sums between.
+
+    Source: Kahira et al. 2021, table III, data and filter, with u batch norms of v
+    channels in all, each of which adds 2C + 1 sums forward and backward.
+    """
+    _rank(p, r)
+    _positive("q", q)
+    _count("s", s)
+    _count("x", x)
+    _count("u", u)
+    _count("v", v)
+    _positive("b", b)
+    return (chunk(s, p // q, r // q) * x + 2 * (2 * v + u)) * b
+
+
+def data_filter_exchanged(
+    p: int, r: int, q: int, n: int, v: int, c: int, b: int
+) -> int:
+    """Bytes of gradients rank r hands over: its filters', and 2 a channel of a norm.
+
+    Source: Kahira et al. 2021, table III, data and filter: a q-th of the weights.
+    """
+    _rank(p, r)
+    _positive("q", q)
+    _count("v", v)
+    return cut_held(q, r % q, n, 2 * v, c, b)
+
+
+def data_filter_limit(s: int, c: int) -> int:
+    """Ranks at most: a group for every sample, a rank for every filter.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    _positive("s", s)
+    _positive("c", c)
+    return s * c
+
+
+# Mixed precision: n parameters in 16 bits, with 32-bit masters and Adam
+
+
+def mixed_precision_state(n: int) -> int:
+    """Bytes a rank keeps: 2 of weight and of gradient, 4 of master, 8 of moments.
+
+    Source: Rajbhandari et al. 2020, section 3.1.
+    """
+    _count("n", n)
+    return 16 * n
+
+
+def mixed_precision_payload(n: int, t: int) -> int:
+    """Bytes of 16-bit gradients that a rank hands over in t steps.
+
+    Source: Micikevicius et al. 2018, section 3.
+    """
+    _count("n", n)
+    _count("t", t)
+    return 2 * n * t
+
+
+def mixed_precision_lost() -> int:
+    """Elements of a scaled gradient that underflow to zero.
+
+    Source: Micikevicius et al. 2018, section 3.2.
+    """
+    return 0
