@@ -1276,6 +1276,9 @@ def embedding_forward_bytes(
 
     Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
     """
+    _rank(p, r)
+    _count("s", s)
+    _count("l", l)
     _count("h", h)
     _positive("b", b)
     return 8 * chunk(s, p, r) * l + b * s * chunk(l, p, r) * h
@@ -1293,6 +1296,8 @@ def embedding_backward_bytes(
 
     Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
     """
+    _rank(p, r)
+    _count("s", s)
     _count("l", l)
     _count("h", h)
     _positive("b", b)
@@ -1311,6 +1316,8 @@ def embedding_state_bytes(
 
     Source: Naumov et al. 2019 (DLRM), section 4.
     """
+    _rank(p, r)
+    _count("l", l)
     _count("rows", rows)
     _count("h", h)
     _positive("b", b)
@@ -1689,9 +1696,7 @@ def offload_slow_bytes(p: int, n: int, b: int) -> int:
 # Data and filters: groups of q ranks share s samples; x and y are of one sample
 
 
-def data_filter_gathered(
-    p: int, r: int, q: int, s: int, y: int, c: int, b: int
-) -> int:
+def data_filter_gathered(p: int, r: int, q: int, s: int, y: int, c: int, b: int) -> int:
     """Bytes rank r hands to all-gather: its group's samples, its filters' maps.
 
     Source: Kahira et al. 2021, table III, data and filter, rounded up to whole parts.
