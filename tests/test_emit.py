@@ -124,8 +124,10 @@ def test_javascript_equals_python_anywhere(
             row[key] = data.draw(st.integers(0, int(row["p"]) - 1), key)
         else:
             row[key] = data.draw(st.integers(-most if key == "i" else 1, most), key)
-    assume(allowed(name, row) and abs(FORMULAS[name](**row)) < EXACT)
-    assert same(FORMULAS[name](**row), script(name, *row.values()))
+    assume(allowed(name, row))
+    value = FORMULAS[name](**row)
+    assume(isinstance(value, float) or abs(value) < EXACT)
+    assert same(value, script(name, *row.values()))
 
 
 @pytest.mark.parametrize("name", [name for name in FORMULAS if name != "ssp_sees"])
