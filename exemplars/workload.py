@@ -150,10 +150,9 @@ def equal_layers(count: int, width: int) -> nn.Sequential:
 
 Replace = Callable[[nn.Module], nn.Module]
 
-#: What each network takes: channels, rows (uneven parts, a row of the smallest
-#: map for each of 9 ranks), columns, and the fourth one's depth.
+#: What each network takes: channels and rows by columns; the fourth is 3-D.
 SAMPLES = [(3, 35, 6), (3, 35, 6), (3, 35, 6), (4, 35, 4, 4)]
-STRIDE = 4  # rows of the sample to a row of every network's smallest map
+ROWS = 9  # of every network's smallest map; larger ones have 18 and 35
 NARROW = 8  # channels of the narrowest layer; all others have a multiple
 
 
@@ -162,7 +161,9 @@ def whole(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def cnns(conv: Replace = whole, norm: Replace = whole) -> list[nn.Module]:
+def cnns(
+    device: torch.device | str, conv: Replace = whole, norm: Replace = whole
+) -> list[nn.Module]:
     """All four, with the same weights on every call, in float64.
 
     Every layer is made whole, so that it draws the same numbers; `conv` and
@@ -174,7 +175,7 @@ def cnns(conv: Replace = whole, norm: Replace = whole) -> list[nn.Module]:
         lambda: resnet((1, 2, 2), conv, norm),
         lambda: plain(nn.Conv3d, 4, conv),  # as CosmoFlow
     )
-    return [seeded(make)() for make in makers]
+    return [seeded(make)().to(device) for make in makers]
 
 
 def plain(kind: type[nn.Module], channels: int, conv: Replace) -> nn.Module:
@@ -224,8 +225,34 @@ class Residual(nn.Module):
         return cast(Tensor, self.end(y + self.short(x)))
 
 
-class Passes(NamedTuple):
-    """What the passes forward and backward through all four computed."""
+class Norm(nn.Module):
+    """Batch norm of a part of a batch, by the mean and variance of all of it.
+
+    `total` adds up what every part has to tell: by channel its sum and its sum
+    of squares, and its count.
+    """
+
+    def __init__(
+        self, whole: nn.Module, total: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        assert isinstance(whole, nn.BatchNorm2d)
+        self.whole, self.total = whole, total
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, rows, columns) to the same."""
+        over, count = (0, 2, 3), x.new_full((1,), x[:, 0].numel())
+        told = torch.cat([x.sum(over), x.square().sum(over), count])
+        *sums, count = self.total(told).split(x.shape[1])
+        mean, square = (s / count for s in sums)
+        variance = square - mean.square()
+        scale = self.whole.weight * (variance + self.whole.eps).rsqrt()
+        shift = self.whole.bias - mean * scale
+        return x * scale[:, None, None] + shift[:, None, None]
+
+
+class Pass(NamedTuple):
+    """What a pass forward and backward through all four computed."""
 
     activations: list[Tensor]
     dx: list[Tensor]
@@ -233,9 +260,9 @@ class Passes(NamedTuple):
     dn: list[Tensor]  # of the norms
 
 
-def passes(nets: Sequence[nn.Module], samples: Sequence[Tensor]) -> Passes:
+def passes(nets: Sequence[nn.Module], samples: Sequence[Tensor]) -> Pass:
     """Of the sum of squares; parts of a batch or of a sample add up."""
-    found = Passes([], [], [], [])
+    found = Pass([], [], [], [])
 
     def see(_: nn.Module, x: tuple[Tensor], y: Tensor) -> None:
         found.activations.append(y.detach())
@@ -275,8 +302,8 @@ def convs() -> list[Shapes]:
     def see(conv: Any, x: tuple[Tensor], y: Tensor) -> None:
         found.append(Shapes(conv, x[0].shape[1:], y.shape[1:]))
 
-    for net, sample in zip(cnns(), SAMPLES):
-        for m in net.to("meta").modules():
+    for net, sample in zip(cnns("meta"), SAMPLES):
+        for m in net.modules():
             if isinstance(m, nn.Conv2d | nn.Conv3d):
                 m.register_forward_hook(see)
         net(torch.empty(2, *sample, device="meta", dtype=torch.double))

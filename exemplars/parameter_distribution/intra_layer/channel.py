@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import NARROW, SAMPLES, Passes, cnns, convs, passes
+from exemplars.workload import NARROW, SAMPLES, Pass, cnns, convs, passes
 
 BATCH = 2
 
@@ -112,20 +112,20 @@ def sizes() -> dict[str, int]:
     x = BATCH * sum(s.x.numel() for s in every)
     y = BATCH * sum(s.y.numel() for s in every)
     n = sum(s.conv.weight.numel() for s in every)
-    z = sum(t.numel() for net in cnns() for t in net.parameters()) - n
+    z = sum(t.numel() for net in cnns("meta") for t in net.parameters()) - n
     return dict(l=len(every), c=NARROW, x=x, y=y, n=n, z=z, b=8)
 
 
-def reference(w: World, samples: list[Tensor]) -> Passes:
+def reference(w: World, samples: list[Tensor]) -> Pass:
     """The whole networks on one process; of their channels, this rank's."""
-    found = passes([net.to(w.device) for net in cnns()], samples)
+    found = passes(cnns(w.device), samples)
     return found._replace(dw=[mine(t) for t in found.dw])
 
 
 def main(w: World) -> None:
     most = f"{w.size} ranks for {NARROW} channels: use at most {NARROW}"
     w.require(w.size <= NARROW, most)
-    nets = [net.to(w.device) for net in cnns(conv=cut)]
+    nets = cnns(w.device, conv=cut)
     samples = [w.randn(BATCH, *s, of_rank=0) for s in SAMPLES]
     learn = [p for net in nets for p in net.parameters()]
     memory = w.memory(

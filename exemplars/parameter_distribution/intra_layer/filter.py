@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import NARROW, SAMPLES, Passes, cnns, convs, passes
+from exemplars.workload import NARROW, SAMPLES, Pass, cnns, convs, passes
 
 BATCH = 2
 
@@ -102,20 +102,20 @@ def sizes() -> dict[str, int]:
     x = BATCH * sum(s.x.numel() for s in every)
     y = BATCH * sum(s.y.numel() for s in every)
     n = sum(t.numel() for s in every for t in s.conv.parameters())
-    z = sum(t.numel() for net in cnns() for t in net.parameters()) - n
+    z = sum(t.numel() for net in cnns("meta") for t in net.parameters()) - n
     return dict(l=len(every), c=NARROW, x=x, y=y, n=n, z=z, b=8)
 
 
-def reference(w: World, samples: list[Tensor]) -> Passes:
+def reference(w: World, samples: list[Tensor]) -> Pass:
     """The whole networks on one process; of their filters, this rank's."""
-    found = passes([net.to(w.device) for net in cnns()], samples)
+    found = passes(cnns(w.device), samples)
     return found._replace(dw=[mine(t, w) for t in found.dw])
 
 
 def main(w: World) -> None:
     most = f"{w.size} ranks for {NARROW} filters: use at most {NARROW}"
     w.require(w.size <= NARROW, most)
-    nets = [net.to(w.device) for net in cnns(conv=lambda c: Filter(c, w))]
+    nets = cnns(w.device, conv=lambda c: Filter(c, w))
     samples = [w.randn(BATCH, *s, of_rank=0) for s in SAMPLES]
     learn = [p for net in nets for p in net.parameters()]
     memory = w.memory(
