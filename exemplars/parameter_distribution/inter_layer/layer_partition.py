@@ -8,8 +8,8 @@ The network is cut into p runs of layers. A batch goes through the ranks in
 turn, and its gradient comes home in reverse:
 
     rank 0  F . . . . . . B B     each rank holds about 1/p of the weights,
-    rank 1  . F . . . . B B . .   and is busy for 1/p of the time
-    rank 2  . . F . B B . . .
+    rank 1  . F . . . B B . .     and is busy for 1/p of the time
+    rank 2  . . F B B . . . .
 
 Only the activation at a cut travels. Where to cut is a matter of cost, not of
 number: layers differ, and so the cuts make the dearest rank as cheap as can
