@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Step, Task, characters, digits
 
-STEPS, BATCH, RATE = 5, 24, 0.2
+STEPS, BATCH, RATE = 4, 24, 0.2
 RANK = 2  # k, of the factors
 ROWS, COLUMNS = 37, 53  # of a matrix that has rank k or less
 
