@@ -1776,3 +1776,27 @@ def mixed_precision_lost() -> int:
     Source: Micikevicius et al. 2018, section 3.2.
     """
     return 0
+
+
+# Data and rows: groups of q ranks share s samples; a is of one sample
+
+
+def data_spatial_halo(p: int, r: int, q: int, s: int, a: int, b: int) -> int:
+    """Bytes rank r sends to neighbours in its group, for its group's samples.
+
+    Source: derived from Kahira et al. 2021, table III: spatial inside, data between.
+    """
+    _rank(p, r)
+    _positive("q", q)
+    _count("s", s)
+    return chunk(s, p // q, r // q) * spatial_halo(q, r % q, a, b)
+
+
+def data_spatial_limit(s: int, h: int) -> int:
+    """Ranks at most: a group for every sample, a rank for every row.
+
+    Source: derived from Kahira et al. 2021, table III: spatial inside, data between.
+    """
+    _positive("s", s)
+    _positive("h", h)
+    return s * h

@@ -1,0 +1,1 @@
+"""Several ways of distributing at once, on one grid of ranks."""
