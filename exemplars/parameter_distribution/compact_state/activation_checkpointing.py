@@ -1,4 +1,4 @@
-"""Activation checkpointing: keep one activation in many, compute the rest anew.
+"""Activation checkpointing: keep a few activations, compute the rest anew.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.compact_state.activation_checkpointing
 

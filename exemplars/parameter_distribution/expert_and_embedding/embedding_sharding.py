@@ -1,4 +1,4 @@
-"""Embedding sharding: whole tables per rank, whole samples per rank, exchanged.
+"""Embedding sharding: whole tables and whole samples per rank, exchanged.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.expert_and_embedding.embedding_sharding
 

@@ -68,7 +68,7 @@ class Unit:
 
 
 class Use(torch.autograd.Function):
-    """The whole weights forward; backward, the whole's gradient is scattered."""
+    """The whole weights forward; their gradient is scattered backward."""
 
     @staticmethod
     def forward(ctx: Any, shard: Tensor, unit: Unit) -> Tensor:
