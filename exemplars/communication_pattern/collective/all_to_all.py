@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.collective.all_to_all
 
-Source: Thakur et al. 2005, section 4.3 (pairwise exchange).
+Source: Thakur et al. 2005 (pairwise exchange).
 
 A matrix is cut by rows. Cut each part by columns too, and send block (r, q)
 from rank r to rank q: now the matrix is cut by columns.

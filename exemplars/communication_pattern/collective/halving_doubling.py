@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.collective.halving_doubling
 
-Source: Rabenseifner 2004; Thakur et al. 2005, section 4.5.
+Source: Rabenseifner 2004; Thakur et al. 2005.
 
 Partners swap halves. With the rank at distance d a rank keeps one half of
 what it has, sends the other, and adds what it gets. The halves shrink until

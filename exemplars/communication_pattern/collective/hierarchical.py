@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.collective.hierarchical
 
-Source: Mikami et al. 2018, section 2.2.
+Source: Mikami et al. 2018.
 
 Ranks stand in a table: a row is a node, whose links are fast, and a column
 has one rank of every node, across slow links.

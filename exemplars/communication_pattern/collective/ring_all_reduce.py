@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.collective.ring_all_reduce
 
-Source: Patarasuk and Yuan 2009, section 3.
+Source: Patarasuk and Yuan 2009.
 
 Cut the tensor into p chunks and lay the ranks on a ring. For p-1 rounds every
 rank passes a partial sum to its right; now each rank owns one finished chunk.

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.exact_encoding.sufficient_factor_broadcast
 
-Source: Xie et al. 2016, section 3; Zhang et al. 2017 (Poseidon), section 3.2.
+Source: Xie et al. 2016; Zhang et al. 2017 (Poseidon).
 
 In a layer y = x W^T each sample adds to the gradient of W one outer product,
 of the error at the layer's output and of the layer's input:

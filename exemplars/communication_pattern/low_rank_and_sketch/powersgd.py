@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.low_rank_and_sketch.powersgd
 
-Source: Vogels et al. 2019, algorithms 1 and 2.
+Source: Vogels et al. 2019, algorithm 1.
 
 A gradient M of n x m entries is often close to a product of two thin ones.
 One step of power iteration, begun where the last one ended, finds them:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.neighbour.halo_exchange
 
-Source: Dryden et al. 2019; Kahira et al. 2021, section 3.
+Source: Dryden et al. 2019; Kahira et al. 2021.
 
 An image is cut by rows. A convolution with a K x K kernel looks h = K // 2
 rows beyond each row, and at the cut those belong to the neighbour:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.quantisation.one_bit_sgd
 
-Source: Seide et al. 2014, section 3.
+Source: Seide et al. 2014.
 
 Of each entry of its gradient g a rank sends one bit, the sign, and of all
 entries together two numbers: the mean of those that are not negative, and

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.scheduling.tensor_fusion
 
-Source: Sergeev and Del Balso 2018 (Horovod); Li et al. 2020, section 3.2.2.
+Source: Sergeev and Del Balso 2018 (Horovod); Li et al. 2020.
 
 A network has many small gradients, and every all-reduce costs a fixed time,
 its latency, however little it moves. So copy tensors side by side into a

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.scheduling.wait_free_backprop
 
-Source: Zhang et al. 2017 (Poseidon), section 3.1.
+Source: Zhang et al. 2017 (Poseidon).
 
 Backward makes the last layer's gradient first, and nothing that follows
 changes it: it may travel while earlier layers are still being computed.

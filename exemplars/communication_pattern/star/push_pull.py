@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.star.push_pull
 
-Source: Li et al. 2014, section 3.
+Source: Li et al. 2014.
 
 Rank 0 holds the weights, the others hold the data. In every step
 

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.expert_and_embedding.embedding_sharding
 
-Source: Naumov et al. 2019 (DLRM), section 4.
+Source: Naumov et al. 2019 (DLRM).
 
 A recommender has a few dense layers and many large tables, of which a sample
 reads one row each. The tables are divided, some for each rank; the dense part

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.hybrid.data_filter
 
-Source: Kahira et al. 2021 (ParaDL), section 3.
+Source: Kahira et al. 2021 (ParaDL).
 
 Ranks stand in a table: a row is a group (a node), and has some samples; a
 column has one rank of every group, and some filters of each layer.

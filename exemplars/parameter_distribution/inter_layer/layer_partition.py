@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.inter_layer.layer_partition
 
-Source: Dean et al. 2012, section 3; Huang et al. 2019 (GPipe), section 1.
+Source: Dean et al. 2012, section 3; Huang et al. 2019 (GPipe).
 
 The network is cut into p runs of layers. A batch goes through the ranks in
 turn, and its gradient comes home in reverse:

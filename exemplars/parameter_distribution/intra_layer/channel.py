@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.intra_layer.channel
 
-Source: Kahira et al. 2021 (ParaDL), section 3.
+Source: Kahira et al. 2021 (ParaDL).
 
 A convolution sums over its input channels. Cut that sum into p parts: each
 rank convolves its channels with its part of every filter.

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.intra_layer.filter
 
-Source: Kahira et al. 2021 (ParaDL), section 3.
+Source: Kahira et al. 2021 (ParaDL).
 
 A convolution has one filter for each output channel, and the filters do not
 need each other: cut them into p parts, and each rank makes its channels.

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.parameter_server.sharded_parameter_server
 
-Source: Li et al. 2014, section 4; Jiang et al. 2020 (BytePS), section 2.2.
+Source: Li et al. 2014; Jiang et al. 2020 (BytePS).
 
 One server's line carries everything that all workers push and pull. So cut
 the weights into k shards, each with a server of its own. With k = p, and a

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.replicated.ddp_by_hand
 
-Source: Li et al. 2020, section 3.2.
+Source: Li et al. 2020.
 
 All gradients are views of one vector, laid out in the order in which backward
 finds them: the last layer's first. A hook on every parameter says when its

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.sharded.zero_1
 
-Source: Rajbhandari et al. 2020, section 5.1; Xu et al. 2020, section 3.
+Source: Rajbhandari et al. 2020, section 5.1; Xu et al. 2020.
 
 In data parallelism every rank makes the same update from the same gradient,
 with the same two moments in memory: p times the same work and the same bytes.

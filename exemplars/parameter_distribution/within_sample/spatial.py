@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.within_sample.spatial
 
-Source: Dryden et al. 2019, section III; Kahira et al. 2021, section 3.
+Source: Dryden et al. 2019; Kahira et al. 2021.
 
 Cut the sample by rows (in 3-D, by depth). A convolution looks a little way
 beyond its rows, and those few rows come from the neighbours, the halo:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.asynchronous.elastic_averaging_asynchronous
 
-Source: Zhang, Choromanska and LeCun 2015, algorithm 1 and section 4.
+Source: Zhang, Choromanska and LeCun 2015.
 
 Rank 0 holds the centre c. A worker takes H steps of its own, then meets the
 centre, whoever else is where; a spring pulls the two towards each other:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel
 
-Source: Ho et al. 2013, section 2.
+Source: Ho et al. 2013.
 
 Rank 0 holds the weights. A worker reads them, works for one clock, and pushes
 its update, which is applied on arrival. Its read for clock c is granted once

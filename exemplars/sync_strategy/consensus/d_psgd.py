@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.consensus.d_psgd
 
-Source: Lian et al. 2017, algorithm 1, on a ring.
+Source: Lian et al. 2017, on a ring.
 
 Each rank holds weights of its own. At every step it replaces them by the mean
 of its own and its two neighbours', and adds its own gradient step:

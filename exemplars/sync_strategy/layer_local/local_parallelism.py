@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.layer_local.local_parallelism
 
-Source: Laskin et al. 2020, figure 1 and section 3.
+Source: Laskin et al. 2020.
 
 Each of p layers lives on a rank. They are cut into J chunks. The last layer
 of a chunk has a loss of its own (a small classifier), and gradients go back

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.layer_local.local_parallelism_overlapping
 
-Source: Xiong et al. 2020 (LoCo), section 3; Laskin et al. 2020, figure 1 (c).
+Source: Xiong et al. 2020 (LoCo); Laskin et al. 2020.
 
 Blocks of two layers, shifted by one, so that neighbours share a layer. For
 p = 4 layers, one on a rank, there are three blocks, with a loss each:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.periodic.elastic_averaging
 
-Source: Zhang, Choromanska and LeCun 2015, section 2 (synchronous EASGD).
+Source: Zhang, Choromanska and LeCun 2015 (synchronous EASGD).
 
 After every H steps of its own, worker i is pulled towards the centre c, and
 the centre towards all workers, by the same force:

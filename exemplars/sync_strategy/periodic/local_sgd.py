@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.periodic.local_sgd
 
-Source: Stich 2019, algorithm 1; Moritz et al. 2016 (SparkNet), section 3.
+Source: Stich 2019; Moritz et al. 2016 (SparkNet).
 
 Every rank steps on batches of its own, and after every H steps all ranks
 replace their weights by the mean of all weights:

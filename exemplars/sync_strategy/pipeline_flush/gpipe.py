@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.pipeline_flush.gpipe
 
-Source: Huang et al. 2019, sections 2.2 and 2.3.
+Source: Huang et al. 2019, section 2.3.
 
 The network is cut into p stages, the batch into m micro-batches. A stage
 sends on what it has computed and takes the next micro-batch at once; when the

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.synchronous.bsp_synchronous_sgd
 
-Source: Valiant 1990 (bulk synchrony); Li et al. 2020, section 3.2 (buckets).
+Source: Valiant 1990 (bulk synchrony); Li et al. 2020 (buckets).
 
 Each rank takes its share of the batch and holds a full copy of the model.
 The gradient of a batch is the sum of the gradients of its shares, so
