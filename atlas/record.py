@@ -1,4 +1,4 @@
-"""One measured run, and the files that keep such runs: measurements/<backend>/<id>.json.
+"""One measured run, and the files that keep them: measurements/<backend>/<id>.json.
 
 A record says what was given, what was measured and counted, how long it took,
 what each rank did, with which versions, and of which source. It never holds a
@@ -263,7 +263,10 @@ def _versions() -> dict[str, str]:
     import platform
     from importlib.metadata import version
 
-    return {"python": platform.python_version(), "torch": version("torch").split("+")[0]}
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch").split("+")[0],
+    }
 
 
 def write(root: Path, made: dict[str, Any]) -> Path:

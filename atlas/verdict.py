@@ -70,7 +70,9 @@ def complain_of_strays(technique: Technique, run: Run) -> None:
     """A missing or surplus name is an error, on either side."""
     wanted = {n for c in technique.claims for n in arguments(c)} - {"p", "r"}
     given = set(run["given"])
-    reported = {n for rank in run["ranks"] for n in (*rank["measured"], *rank["checks"])}
+    reported = {
+        n for rank in run["ranks"] for n in (*rank["measured"], *rank["checks"])
+    }
     claimed = {c.id for c in technique.claims}
     strays = {
         "given but no formula takes it": given - wanted,
@@ -115,7 +117,9 @@ def _check(claim: Claim, r: int | None, checks: list[Any], run: Run) -> Verdict:
         return Verdict(*head, None, False, "claimed but not checked")
     worst = max(checks, key=lambda c: (not c["ok"], c["error"]))
     if claim.kind == "equal" and worst["limit"] != 0:
-        return Verdict(*head, worst["error"], False, "claimed equal, checked with slack")
+        return Verdict(
+            *head, worst["error"], False, "claimed equal, checked with slack"
+        )
     limit = "" if claim.kind == "equal" else f"at most {worst['limit']:.2g}"
     return Verdict(*head, worst["error"], worst["ok"], limit)
 

@@ -43,7 +43,9 @@ def test_counts_hold_dry(technique: Technique, ranks: int) -> None:
 
 
 @pytest.mark.emulated
-@pytest.mark.skipif(emulate.unavailable() is not None, reason=str(emulate.unavailable()))
+@pytest.mark.skipif(
+    emulate.unavailable() is not None, reason=str(emulate.unavailable())
+)
 @pytest.mark.parametrize(("technique", "ranks"), cases((2, 4)))
 def test_claims_hold_on_the_emulated_gpu(technique: Technique, ranks: int) -> None:
     check(technique, ranks, "emulated")
