@@ -50,7 +50,7 @@ def chunk(n: int, p: int, i: int) -> int:
 def ring_all_reduce_bytes(p: int, r: int, n: int, b: int) -> int:
     """Bytes that rank r sends: all chunks but r+1, then all chunks but r+2.
 
-    Source: Patarasuk and Yuan 2009, section 3, with chunks of uneven size.
+    Source: Patarasuk and Yuan 2009, with chunks of uneven size.
     """
     _rank(p, r)
     _count("n", n)
@@ -61,7 +61,7 @@ def ring_all_reduce_bytes(p: int, r: int, n: int, b: int) -> int:
 def ring_all_reduce_rounds(p: int) -> int:
     """Rounds of messages: p-1 that reduce and p-1 that gather.
 
-    Source: Patarasuk and Yuan 2009, section 3.
+    Source: Patarasuk and Yuan 2009.
     """
     _ranks(p)
     return 2 * (p - 1)
@@ -70,7 +70,7 @@ def ring_all_reduce_rounds(p: int) -> int:
 def ring_all_reduce_total(p: int, n: int, b: int) -> int:
     """Bytes that all ranks together send in one ring all-reduce.
 
-    Source: Patarasuk and Yuan 2009, section 3; no all-reduce can send fewer.
+    Source: Patarasuk and Yuan 2009; no all-reduce can send fewer.
     """
     _ranks(p)
     _count("n", n)
@@ -84,7 +84,7 @@ def ring_all_reduce_total(p: int, n: int, b: int) -> int:
 def bucketed_calls(n: int, c: int, t: int) -> int:
     """All-reduces of t steps when n gradient elements go in buckets of c.
 
-    Source: Li et al. 2020, PyTorch Distributed, section 3.2.2.
+    Source: Li et al. 2020, PyTorch Distributed.
     """
     _count("n", n)
     _positive("c", c)
@@ -95,7 +95,7 @@ def bucketed_calls(n: int, c: int, t: int) -> int:
 def bucketed_payload(n: int, b: int, t: int) -> int:
     """Bytes that t steps hand to all-reduce, however the buckets are cut.
 
-    Source: Li et al. 2020, PyTorch Distributed, section 3.2.2.
+    Source: Li et al. 2020, PyTorch Distributed.
     """
     _count("n", n)
     _positive("b", b)
@@ -109,7 +109,7 @@ def bucketed_payload(n: int, b: int, t: int) -> int:
 def ssp_gap(s: int) -> int:
     """Clocks by which a worker that starts one may lead the slowest finished one.
 
-    Source: Ho et al. 2013, section 2.
+    Source: Ho et al. 2013.
     """
     _count("s", s)
     return s
@@ -118,7 +118,7 @@ def ssp_gap(s: int) -> int:
 def ssp_sees() -> int:
     """Updates of clocks up to c-s-1, and own ones, that a read at clock c lacks.
 
-    Source: Ho et al. 2013, section 2.
+    Source: Ho et al. 2013.
     """
     return 0
 
@@ -126,7 +126,7 @@ def ssp_sees() -> int:
 def ssp_updates(p: int, r: int, t: int) -> int:
     """Updates in t clocks: a worker pushes t, the server applies every worker's.
 
-    Source: Ho et al. 2013, section 2.
+    Source: Ho et al. 2013.
     """
     _rank(p, r)
     _count("t", t)
@@ -136,7 +136,7 @@ def ssp_updates(p: int, r: int, t: int) -> int:
 def ssp_waits(p: int, r: int, t: int, s: int, k: int) -> int:
     """Reads that must wait in t clocks when rank 1 is k times slower than the rest.
 
-    Source: derived from the rule of Ho et al. 2013, section 2: a fast worker is at
+    Source: derived from the rule of Ho et al. 2013: a fast worker is at
     clock c after c seconds and needs k(c-s); the server's value is the workers' sum.
     """
     _rank(p, r)
@@ -155,7 +155,7 @@ def ssp_waits(p: int, r: int, t: int, s: int, k: int) -> int:
 def ssp_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
     """Bytes sent in t clocks: a worker pushes n elements, the server answers reads.
 
-    Source: Ho et al. 2013, section 3, without its cache: every read is answered.
+    Source: Ho et al. 2013, without its cache: every read is answered.
     """
     _rank(p, r)
     _count("n", n)
@@ -227,7 +227,7 @@ def pipeline_bubble(p: int, m: int) -> float:
 def zero_3_shard(p: int, n: int) -> int:
     """Elements of a unit's shard, the same on every rank: the last ones are padding.
 
-    Source: Rajbhandari et al. 2020, section 5.3; Zhao et al. 2023, section 3.2.
+    Source: Rajbhandari et al. 2020, section 5.3; Zhao et al. 2023.
     """
     _ranks(p)
     _count("n", n)
@@ -247,7 +247,7 @@ def zero_3_state_bytes(p: int, n: int, u: int, b: int) -> int:
 def zero_3_gathered_bytes(p: int, n: int, b: int) -> int:
     """Bytes of one unit gathered whole, its padding included.
 
-    Source: Zhao et al. 2023, section 3.2.
+    Source: Zhao et al. 2023.
     """
     _positive("b", b)
     return p * zero_3_shard(p, n) * b
@@ -280,7 +280,7 @@ def zero_3_volume(p: int, n: int, u: int, b: int, t: int) -> int:
 def tensor_parallel_calls(l: int) -> int:  # noqa: E741 (the symbol of the page)
     """All-reduces each way through l layers: one for attention, one for the MLP.
 
-    Source: Shoeybi et al. 2019, section 3, figure 4.
+    Source: Shoeybi et al. 2019, section 3.
     """
     _count("l", l)
     return 2 * l
@@ -294,7 +294,7 @@ def tensor_parallel_payload(
 ) -> int:
     """Bytes handed to all-reduce, forward and backward, by l layers of width h.
 
-    Source: Shoeybi et al. 2019, section 3, figure 4.
+    Source: Shoeybi et al. 2019, section 3.
     """
     _count("l", l)
     _count("tokens", tokens)
@@ -350,7 +350,7 @@ def top_k_gathered(p: int, k: int, b: int, t: int) -> int:
 def p2p_seconds(n: float, alpha: float, beta: float) -> float:
     """Seconds of one message of n bytes.
 
-    Source: Thakur et al. 2005, section 3.
+    Source: Thakur et al. 2005.
     """
     _count("n", n)
     _count("alpha", alpha)
@@ -388,7 +388,7 @@ def all_reduce_seconds(p: int, n: float, alpha: float, beta: float) -> float:
 def periodic_rounds(t: int, h: int) -> int:
     """Meetings in t steps: one after every h, and one for what is left over.
 
-    Source: Stich 2019, algorithm 1, with an average after the last step.
+    Source: Stich 2019, with an average after the last step.
     """
     _count("t", t)
     _positive("h", h)
@@ -398,7 +398,7 @@ def periodic_rounds(t: int, h: int) -> int:
 def periodic_payload(n: int, b: int, t: int, h: int) -> int:
     """Bytes that t steps hand to all-reduce: all n parameters at every meeting.
 
-    Source: Stich 2019, algorithm 1.
+    Source: Stich 2019.
     """
     _count("n", n)
     _positive("b", b)
@@ -461,7 +461,7 @@ def halving_doubling_core(p: int, r: int, n: int) -> int:
 def halving_doubling_bytes(p: int, r: int, n: int, b: int) -> int:
     """Bytes that rank r sends: its part in the power of two, and folded tensors.
 
-    Source: Thakur et al. 2005, section 4.5: folded ranks send all, and get all back.
+    Source: Thakur et al. 2005: folded ranks send all, and get all back.
     """
     _rank(p, r)
     _count("n", n)
@@ -475,7 +475,7 @@ def halving_doubling_bytes(p: int, r: int, n: int, b: int) -> int:
 def halving_doubling_rounds(p: int) -> int:
     """Rounds of messages: lg p each way, and two for the ranks that were folded.
 
-    Source: Thakur et al. 2005, section 4.5.
+    Source: Thakur et al. 2005.
     """
     _ranks(p)
     q = floor_log2(p)
@@ -541,7 +541,7 @@ def downpour_makespan(p: int, t: int, k: int) -> int:
 def push_pull_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
     """Bytes a rank sends in t steps, and receives too: a tensor for each peer.
 
-    Source: Li et al. 2014, section 3: a worker has one peer, the server p-1.
+    Source: Li et al. 2014: a worker has one peer, the server p-1.
     """
     _rank(p, r)
     _count("n", n)
@@ -567,7 +567,7 @@ def push_pull_rounds(p: int, t: int) -> int:
 def hierarchical_inside(p: int, r: int, n: int, b: int, c: int) -> int:
     """Bytes that rank r sends inside its node: a ring all-reduce of the tensor.
 
-    Source: Mikami et al. 2018, section 2.2: reduce-scatter and all-gather in a row.
+    Source: Mikami et al. 2018: reduce-scatter and all-gather in a row.
     """
     _rank(p, r)
     _count("n", n)
@@ -579,7 +579,7 @@ def hierarchical_inside(p: int, r: int, n: int, b: int, c: int) -> int:
 def hierarchical_between(p: int, r: int, n: int, b: int, c: int) -> int:
     """Bytes that rank r sends to other nodes: a ring all-reduce of one chunk.
 
-    Source: Mikami et al. 2018, section 2.2: the column sums what the row scattered.
+    Source: Mikami et al. 2018: the column sums what the row scattered.
     """
     _rank(p, r)
     _count("n", n)
@@ -591,7 +591,7 @@ def hierarchical_between(p: int, r: int, n: int, b: int, c: int) -> int:
 def hierarchical_rounds(p: int, c: int) -> int:
     """Rounds of messages: a ring of the node's ranks and a ring of the nodes.
 
-    Source: Mikami et al. 2018, section 2.2.
+    Source: Mikami et al. 2018.
     """
     _ranks(p)
     _positive("c", c)
@@ -604,7 +604,7 @@ def hierarchical_rounds(p: int, c: int) -> int:
 def all_to_all_bytes(p: int, r: int, n: int, m: int, b: int) -> int:
     """Bytes that rank r sends: its rows, without the columns that stay.
 
-    Source: Thakur et al. 2005, section 4.3, with chunks of uneven size.
+    Source: Thakur et al. 2005, with chunks of uneven size.
     """
     _rank(p, r)
     _count("n", n)
@@ -616,7 +616,7 @@ def all_to_all_bytes(p: int, r: int, n: int, m: int, b: int) -> int:
 def all_to_all_rounds(p: int) -> int:
     """Rounds of messages: one for every other rank.
 
-    Source: Thakur et al. 2005, section 4.3.
+    Source: Thakur et al. 2005.
     """
     _ranks(p)
     return p - 1
@@ -628,7 +628,7 @@ def all_to_all_rounds(p: int) -> int:
 def ring_mixing_bytes(p: int, n: int, b: int, t: int) -> int:
     """Bytes a rank sends in t steps: its weights to each neighbour, however many ranks.
 
-    Source: Lian et al. 2017, section 4: two neighbours, of two ranks one.
+    Source: Lian et al. 2017: two neighbours, of two ranks one.
     """
     _ranks(p)
     _count("n", n)
@@ -653,7 +653,7 @@ def ring_mixing_halved(p: int) -> float:
 def ddp_calls(n: int, c: int, t: int) -> int:
     """All-reduces of t steps: the token count, and n elements in buckets of c.
 
-    Source: Li et al. 2020, PyTorch Distributed, sections 3.2.2 and 3.2.4.
+    Source: Li et al. 2020, PyTorch Distributed.
     """
     _count("t", t)
     return t + bucketed_calls(n, c, t)
@@ -662,7 +662,7 @@ def ddp_calls(n: int, c: int, t: int) -> int:
 def ddp_payload(n: int, b: int, t: int) -> int:
     """Bytes that t steps hand to all-reduce: n gradients and an 8-byte count.
 
-    Source: Li et al. 2020, PyTorch Distributed, section 3.2.4: not per micro-batch.
+    Source: Li et al. 2020, PyTorch Distributed: not per micro-batch.
     """
     _count("t", t)
     return 8 * t + bucketed_payload(n, b, t)
@@ -671,7 +671,7 @@ def ddp_payload(n: int, b: int, t: int) -> int:
 def ddp_early(n: int, e: int, c: int, t: int) -> int:
     """All-reduces of t steps that start before the last e elements are ready.
 
-    Source: Li et al. 2020, PyTorch Distributed, section 3.2.3.
+    Source: Li et al. 2020, PyTorch Distributed.
     """
     _count("n", n)
     _count("e", e)
@@ -718,7 +718,7 @@ def stashing_versions(p: int, r: int) -> int:
 def one_bit_payload(n: int, b: int, t: int) -> int:
     """Bytes a rank hands over in t steps: n signs, eight to a byte, and two means.
 
-    Source: Seide et al. 2014, section 3, with one pair of means.
+    Source: Seide et al. 2014, with one pair of means.
     """
     _count("n", n)
     _positive("b", b)
@@ -729,7 +729,7 @@ def one_bit_payload(n: int, b: int, t: int) -> int:
 def one_bit_calls(t: int) -> int:
     """All-gathers of t steps: one of signs, one of means.
 
-    Source: Seide et al. 2014, section 3: sums of signs do not fit into a bit.
+    Source: Seide et al. 2014: sums of signs do not fit into a bit.
     """
     _count("t", t)
     return 2 * t
@@ -741,7 +741,7 @@ def one_bit_calls(t: int) -> int:
 def halo_bytes(p: int, r: int, k: int, a: int, b: int) -> int:
     """Bytes that rank r sends: k // 2 rows to each neighbour it has.
 
-    Source: Dryden et al. 2019, on halo exchange; Kahira et al. 2021, section 3.
+    Source: Dryden et al. 2019, on halo exchange; Kahira et al. 2021.
     """
     _rank(p, r)
     _positive("k", k)
@@ -859,7 +859,7 @@ def diloco_outer_bytes(n: int, b: int) -> int:
 def greedy_bytes(p: int, r: int, m: int, a: int) -> int:
     """Bytes rank r sends: activations onward, and nothing back.
 
-    Source: Laskin et al. 2020, figure 1 (b).
+    Source: Laskin et al. 2020.
     """
     _rank(p, r)
     _positive("m", m)
@@ -870,7 +870,7 @@ def greedy_bytes(p: int, r: int, m: int, a: int) -> int:
 def chunked_backward_bytes(p: int, r: int, c: int, m: int, a: int) -> int:
     """Bytes of gradients rank r sends back: none where a chunk begins.
 
-    Source: Laskin et al. 2020, figure 1 (d).
+    Source: Laskin et al. 2020.
     """
     _rank(p, r)
     _positive("c", c)
@@ -882,7 +882,7 @@ def chunked_backward_bytes(p: int, r: int, c: int, m: int, a: int) -> int:
 def greedy_makespan(p: int, m: int, f: float, b: float) -> float:
     """Seconds of m batches: a layer waits for the forwards below it, once.
 
-    Source: derived from Laskin et al. 2020, figure 1 (b): no layer waits for a
+    Source: derived from Laskin et al. 2020: no layer waits for a
     backward but its own.
     """
     _ranks(p)
@@ -947,7 +947,7 @@ def fusion_saved_seconds(p: int, u: int, n: int, c: int, alpha: float) -> float:
 def wait_free_calls(u: int) -> int:
     """All-reduces of one backward pass: one for each layer.
 
-    Source: Zhang et al. 2017, section 3.1.
+    Source: Zhang et al. 2017.
     """
     _count("u", u)
     return u
@@ -956,7 +956,7 @@ def wait_free_calls(u: int) -> int:
 def wait_free_early(u: int) -> int:
     """All-reduces that begin before backward ends: of all layers but the last.
 
-    Source: derived from Zhang et al. 2017, section 3.1.
+    Source: derived from Zhang et al. 2017.
     """
     _count("u", u)
     return max(0, u - 1)
@@ -1062,7 +1062,7 @@ def pickled_messages() -> int:
 def sufficient_factor_payload(k: int, m: int, n: int, b: int) -> int:
     """Bytes a rank hands to the all-gather: the factors of its k samples.
 
-    Source: Xie et al. 2016, section 3.
+    Source: Xie et al. 2016.
     """
     _count("k", k)
     _count("m", m)
@@ -1117,7 +1117,7 @@ def zero_1_volume(p: int, n: int, b: int, t: int) -> int:
 def zero_1_calls(t: int) -> int:
     """Collectives of t steps: scatter the gradient, sum its norm, gather weights.
 
-    Source: Xu et al. 2020, section 3.
+    Source: Xu et al. 2020.
     """
     _count("t", t)
     return 3 * t
@@ -1241,7 +1241,7 @@ def cut_limit(c: int) -> int:
 def overlapping_backward_bytes(p: int, r: int, m: int, a: int) -> int:
     """Bytes of gradients rank r sends back: those of the layer below, once.
 
-    Source: Xiong et al. 2020 (LoCo), section 3: two blocks share a layer.
+    Source: Xiong et al. 2020 (LoCo): two blocks share a layer.
     """
     _rank(p, r)
     _positive("m", m)
@@ -1252,7 +1252,7 @@ def overlapping_backward_bytes(p: int, r: int, m: int, a: int) -> int:
 def overlapping_makespan(p: int, m: int, f: float, b: float) -> float:
     """Seconds of m batches: a layer waits for the next one's forward and backward.
 
-    Source: derived from Xiong et al. 2020 (LoCo), section 3.
+    Source: derived from Xiong et al. 2020 (LoCo).
     """
     _ranks(p)
     _positive("m", m)
@@ -1274,7 +1274,7 @@ def embedding_forward_bytes(
 ) -> int:
     """Bytes rank r hands to all-to-all forward: 8-byte indices, then rows.
 
-    Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
+    Source: Naumov et al. 2019 (DLRM), its own share included.
     """
     _rank(p, r)
     _count("s", s)
@@ -1294,7 +1294,7 @@ def embedding_backward_bytes(
 ) -> int:
     """Bytes rank r hands to all-to-all backward: a gradient for every row it read.
 
-    Source: Naumov et al. 2019 (DLRM), section 4, its own share included.
+    Source: Naumov et al. 2019 (DLRM), its own share included.
     """
     _rank(p, r)
     _count("s", s)
@@ -1314,7 +1314,7 @@ def embedding_state_bytes(
 ) -> int:
     """Bytes of the tables that rank r holds.
 
-    Source: Naumov et al. 2019 (DLRM), section 4.
+    Source: Naumov et al. 2019 (DLRM).
     """
     _rank(p, r)
     _count("l", l)
@@ -1327,7 +1327,7 @@ def embedding_state_bytes(
 def embedding_limit(l: int) -> int:  # noqa: E741 (the symbol of the page)
     """Ranks at most, if every rank holds a whole table.
 
-    Source: Naumov et al. 2019 (DLRM), section 4.
+    Source: Naumov et al. 2019 (DLRM).
     """
     _positive("l", l)
     return l
@@ -1403,7 +1403,7 @@ def checkpoint_peak(
 ) -> int:
     """Bytes of activations at most: every segment's input, one segment's layers.
 
-    Source: Chen et al. 2016 (sublinear memory), section 4.1, equation 1.
+    Source: Chen et al. 2016 (sublinear memory), section 4.1.
     """
     _count("l", l)
     _positive("s", s)
@@ -1441,7 +1441,7 @@ def checkpoint_makespan(l: int) -> int:  # noqa: E741 (the symbol of the page)
 def gradient_payload(n: int, b: int) -> int:
     """Bytes of n gradient elements, handed to all-reduce once.
 
-    Source: Li et al. 2020, PyTorch Distributed, section 3.2.
+    Source: Li et al. 2020, PyTorch Distributed.
     """
     _count("n", n)
     _positive("b", b)
@@ -1454,7 +1454,7 @@ def gradient_payload(n: int, b: int) -> int:
 def elastic_meetings(p: int, r: int, t: int, h: int, k: int) -> int:
     """Meetings in t seconds: a worker's own, and at the centre everybody's.
 
-    Source: Zhang, Choromanska and LeCun 2015, algorithm 1: nobody waits.
+    Source: Zhang, Choromanska and LeCun 2015: nobody waits.
     """
     _rank(p, r)
     _count("t", t)
@@ -1466,7 +1466,7 @@ def elastic_meetings(p: int, r: int, t: int, h: int, k: int) -> int:
 def elastic_bytes(p: int, r: int, n: int, b: int, t: int, h: int, k: int) -> int:
     """Bytes sent in t seconds: at each meeting weights one way, the centre back.
 
-    Source: Zhang, Choromanska and LeCun 2015, algorithm 1.
+    Source: Zhang, Choromanska and LeCun 2015.
     """
     _count("n", n)
     _positive("b", b)
@@ -1476,7 +1476,7 @@ def elastic_bytes(p: int, r: int, n: int, b: int, t: int, h: int, k: int) -> int
 def elastic_makespan(p: int, t: int, h: int, k: int) -> int:
     """Seconds until the last of the meetings that fit into t: nobody waits.
 
-    Source: derived from Zhang, Choromanska and LeCun 2015, algorithm 1.
+    Source: derived from Zhang, Choromanska and LeCun 2015.
     """
     _ranks(p)
     _count("t", t)
@@ -1569,7 +1569,7 @@ def spatial_limit(h: int) -> int:
 def layer_partition_makespan(p: int, c: int, m: int, f: float, b: float) -> float:
     """Seconds of m batches: all matrices in turn, f forward and b backward each.
 
-    Source: Huang et al. 2019 (GPipe), section 2.3, figure 2b.
+    Source: Huang et al. 2019 (GPipe), section 2.3.
     """
     _ranks(p)
     _count("c", c)
@@ -1582,7 +1582,7 @@ def layer_partition_makespan(p: int, c: int, m: int, f: float, b: float) -> floa
 def layer_partition_idle(p: int, c: int, m: int, f: float, b: float) -> float:
     """Seconds each rank waits in m batches: while any other computes.
 
-    Source: Huang et al. 2019 (GPipe), section 2.3, figure 2b.
+    Source: Huang et al. 2019 (GPipe), section 2.3.
     """
     _ranks(p)
     _count("c", c)
@@ -1609,7 +1609,7 @@ def layer_partition_state(c: int, h: int, e: int) -> int:
 def sharded_server_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
     """Bytes rank r sends in t steps, and receives too: others' chunks, and its own.
 
-    Source: derived from Li et al. 2014, section 4: it pushes all chunks but its own,
+    Source: derived from Li et al. 2014: it pushes all chunks but its own,
     and answers the pulls of p-1 workers.
     """
     _rank(p, r)
@@ -1621,7 +1621,7 @@ def sharded_server_bytes(p: int, r: int, n: int, b: int, t: int) -> int:
 def sharded_server_total(p: int, n: int, b: int, t: int) -> int:
     """Bytes that all ranks together send in t steps: those of t ring all-reduces.
 
-    Source: derived from Li et al. 2014, section 4; Jiang et al. 2020, section 2.2.
+    Source: derived from Li et al. 2014; Jiang et al. 2020.
     """
     _count("t", t)
     return t * ring_all_reduce_total(p, n, b)
@@ -1633,7 +1633,7 @@ def sharded_server_total(p: int, n: int, b: int, t: int) -> int:
 def expert_calls() -> int:
     """All-to-alls of one layer each way: to the experts, and home.
 
-    Source: Lepikhin et al. 2021 (GShard), section 3.2.
+    Source: Lepikhin et al. 2021 (GShard).
     """
     return 2
 
@@ -1641,7 +1641,7 @@ def expert_calls() -> int:
 def expert_payload(p: int, e: int, c: int, h: int, b: int) -> int:
     """Bytes a rank hands to the four all-to-alls: all seats, taken or not.
 
-    Source: Lepikhin et al. 2021 (GShard), section 3.2.
+    Source: Lepikhin et al. 2021 (GShard).
     """
     _ranks(p)
     _positive("e", e)
@@ -1668,7 +1668,7 @@ def expert_dropped(n: int, k: int, s: int) -> int:
 def offload_bytes(p: int, n: int, b: int, t: int) -> int:
     """Bytes a rank moves down in t steps, and up too: its shard, once a step.
 
-    Source: Ren et al. 2021 (ZeRO-Offload), section 4.2, all in one precision.
+    Source: Ren et al. 2021 (ZeRO-Offload), all in one precision.
     """
     _positive("b", b)
     _count("t", t)
