@@ -1800,3 +1800,45 @@ def data_spatial_limit(s: int, h: int) -> int:
     _positive("s", s)
     _positive("h", h)
     return s * h
+
+
+# Model spilling: n weights in all, m in the largest layer, z in the last
+
+
+def spill_peak(m: int, b: int) -> int:
+    """Most bytes of weights in fast memory at once: the largest layer's.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    _count("m", m)
+    _positive("b", b)
+    return m * b
+
+
+def spill_budget(m: int, b: int) -> int:
+    """Bytes of fast memory that suffice: the largest layer's weights and gradient.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    return 2 * spill_peak(m, b)
+
+
+def spill_up(n: int, z: int, b: int) -> int:
+    """Bytes of weights that come up: all forward, all but the last layer backward.
+
+    Source: derived; the last layer forward is the first one backward.
+    """
+    _count("n", n)
+    _count("z", z)
+    _positive("b", b)
+    return (2 * n - z) * b
+
+
+def spill_down(n: int, b: int) -> int:
+    """Bytes of gradients, summed and moved down once; weights are only dropped.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    _count("n", n)
+    _positive("b", b)
+    return n * b
