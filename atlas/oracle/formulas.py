@@ -1842,3 +1842,93 @@ def spill_down(n: int, b: int) -> int:
     _count("n", n)
     _positive("b", b)
     return n * b
+
+
+# 3D: d replicas of q stages of k parts; m micro-batches, a bytes at each cut
+
+
+def three_d_ranks(d: int, q: int, k: int) -> int:
+    """Ranks of the box: the lengths of its axes, multiplied.
+
+    Source: Narayanan et al. 2021.
+    """
+    _positive("d", d)
+    _positive("q", q)
+    _positive("k", k)
+    return d * q * k
+
+
+def three_d_place(p: int, r: int) -> int:
+    """The number (d S + s) T + t of rank r's place: the rank itself.
+
+    Source: derived; places in their order, with t next to one another.
+    """
+    _rank(p, r)
+    return r
+
+
+def three_d_tensor_calls(m: int) -> int:
+    """All-reduces of a stage of one perceptron: one each way for a micro-batch.
+
+    Source: Shoeybi et al. 2019, section 3.
+    """
+    _positive("m", m)
+    return 2 * m
+
+
+def three_d_tensor_bytes(m: int, a: int) -> int:
+    """Bytes handed to those all-reduces, a whole activation each.
+
+    Source: Shoeybi et al. 2019, section 3.
+    """
+    _count("a", a)
+    return a * three_d_tensor_calls(m)
+
+
+def three_d_sent(p: int, r: int, q: int, k: int, m: int, a: int) -> int:
+    """Bytes rank r sends to the stages beside its own, as in a pipeline of q.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3; r is at (r // k) mod q.
+    """
+    _rank(p, r)
+    _positive("q", q)
+    _positive("k", k)
+    return pipeline_bytes(q, r // k % q, m, a)
+
+
+def three_d_messages(p: int, r: int, q: int, k: int, m: int) -> int:
+    """Messages rank r sends to the stages beside its own.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3; r is at (r // k) mod q.
+    """
+    return three_d_sent(p, r, q, k, m, 1)
+
+
+def three_d_data_calls() -> int:
+    """All-reduces among replicas in a step, when gradients are one vector.
+
+    Source: Narayanan et al. 2021: once a batch, not once a micro-batch.
+    """
+    return 1
+
+
+def three_d_data_bytes(p: int, r: int, k: int, h: int, u: int, e: int) -> int:
+    """Bytes rank r hands to it: its neurons of u, a bias of width h, and the loss.
+
+    Source: derived; a neuron has h weights in, a bias, and h weights out.
+    """
+    _rank(p, r)
+    _positive("k", k)
+    _positive("h", h)
+    _count("u", u)
+    _positive("e", e)
+    return ((2 * h + 1) * chunk(u, k, r % k) + h + 1) * e
+
+
+def three_d_makespan(q: int, m: int, f: float, b: float) -> float:
+    """Seconds of one step: a flush of q stages, however many ranks there are.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3; Narayanan et al. 2021, 2.2.1.
+    """
+    _positive("q", q)
+    return pipeline_makespan(q, m, f, b)
