@@ -78,7 +78,7 @@ def perceptron(x: Tensor, layer: list[Tensor], group: Group) -> Tensor:
 
 
 def pipeline(at: Place, layer: list[Tensor], batch: Tensor) -> Tensor:
-    """GPipe along s: all forwards, all backwards; the loss, if y is the last."""
+    """GPipe along s: all forwards, all backwards; at the end, the loss."""
     before, after = ([-1, *at.stages, -1][at.stage + i] for i in (0, 2))
     kept = list[tuple[Tensor, Tensor]]()
     for i, x in enumerate(batch.clone()):

@@ -34,7 +34,7 @@ SLOW = torch.device("cpu")
 
 
 class Fast:
-    """The small tier: a layer's weights, and their gradient when it is made."""
+    """The small tier: a layer's weights, and their gradient once made."""
 
     def __init__(self, w: World, slow: list[Tensor]) -> None:
         self.device, self.slow = w.device, slow
