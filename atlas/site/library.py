@@ -188,5 +188,7 @@ def module(name: str, what: str) -> str:
     return (
         front(name, description=what, search={"boost": 0.5})
         + f"# `{name}`\n\n::: {name}\n    options:\n      show_root_heading: false\n"
+        # The formulas are many and on their techniques' pages: no source here.
+        + ("      show_source: false\n" if name.endswith("formulas") else "")
         + "      heading_level: 2\n      show_source: false\n"
     )

@@ -24,7 +24,9 @@ from atlas.timeline import (
 )
 
 COLOURS = 8  # c0 to c7 in the style sheet; the one after them is grey
-LIMIT = 1200  # things drawn; a longer trace is cut, and the caption says so
+#: Things drawn of the run, and of a mutant's: what a page of 900 KB can carry. A
+#: longer trace is cut, and the caption says so.
+LIMIT, LIMIT_OF_MUTANT = 230, 72
 Json = dict[str, Any]
 
 
@@ -52,7 +54,9 @@ def traces(run: Mapping[str, Any]) -> list[list[Json]] | None:
 
 
 def scene(
-    run: Mapping[str, Any], predicted: Sequence[float] | None = None
+    run: Mapping[str, Any],
+    predicted: Sequence[float] | None = None,
+    limit: int = LIMIT,
 ) -> Json | None:
     """What the replay draws of a run; None if there is nothing to draw."""
     events = traces(run)
@@ -63,7 +67,7 @@ def scene(
         logical = place(events, mode)
     except TimelineError:
         return None  # a broken run may not fit together
-    return _Scene(events, mode, logical).data(predicted)
+    return _cut(_Scene(events, mode, logical).data(predicted), limit)
 
 
 def choose(events: Sequence[Sequence[Mapping[str, Any]]]) -> Mode:
@@ -152,7 +156,7 @@ class _Scene:
         }
         if predicted is not None:
             out["predicted"] = list(predicted)
-        return _cut(out)
+        return out
 
     def describe(self, mode: Mode, end: float) -> Json:
         return {"id": mode.id, "name": mode.name, "unit": mode.unit, "end": _r(end)}
@@ -228,16 +232,18 @@ class _Scene:
         return self.ms(last)
 
 
-def _cut(scene: Json) -> Json:
-    """Keep the first LIMIT things, by logical time, and say how many there were."""
+def _cut(scene: Json, limit: int) -> Json:
+    """Keep the first things, by logical time, and say how many there were."""
     starts = sorted(
         [s[5] for s in scene["spans"]]
         + [m[5] for m in scene["messages"]]
         + [c[4] for c in scene["collectives"]]
     )
-    if len(starts) <= LIMIT:
+    if len(starts) <= limit:
         return scene
-    edge = starts[LIMIT]
+    edge = next((t for t in starts if t >= starts[limit] and t > starts[0]), None)
+    if edge is None:  # all at once: nothing can be told apart
+        return scene
     scene["of"] = len(starts)
     kept = {
         "spans": [s for s in scene["spans"] if s[5] < edge],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from atlas.knowledge import Mutant, Paper, Technique
 from atlas.site import annotate, evidence, notebooks, replay
 from atlas.site.context import Context, Json
-from atlas.site.scene import scene
+from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
 from atlas.site.text import attr, fence, front, listing, md, number, slug
 
 NOT_WRITTEN = "The exemplar is not written yet."
@@ -116,9 +116,16 @@ def _caption(found: Json, run: Json) -> str:
     return text + (f"; {given}." if given else ".")
 
 
-def _figure(ctx: Context, t: Technique, run: Json, ident: str, caption: str) -> str:
+def _figure(
+    ctx: Context,
+    t: Technique,
+    run: Json,
+    ident: str,
+    caption: str,
+    limit: int = LIMIT,
+) -> str:
     said = evidence.predicted_bytes(ctx.verdicts(t, run), int(run["p"]))
-    drawn = scene(run, said)
+    drawn = scene(run, said, limit)
     return replay.figure(drawn, ident, caption) if drawn else ""
 
 
@@ -225,7 +232,8 @@ def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> str:
     if seen and seen.get("run"):
         ident = f"replay-{slug(m.id)}"
         caption = f"The run with this mistake, on {seen['p']} ranks."
-        parts.append(_figure(ctx, t, seen["run"], ident, caption))
+        drawn = _figure(ctx, t, seen["run"], ident, caption, LIMIT_OF_MUTANT)
+        parts.append(drawn)
     if m.seen_in:
         parts.append(f"Seen in: [{md(m.seen_in.what)}]({_url(m.seen_in.source)}).")
     return "\n\n".join([p for p in parts if p] + ["</section>"])
