@@ -1,10 +1,13 @@
 """Systems, papers, surveys and the reference: what the techniques stand among."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from atlas.knowledge import Paper, System
+from atlas.oracle import FORMULAS
+from atlas.oracle.emit import latex
 from atlas.site.context import Context
 from atlas.site.technique import cite
 from atlas.site.text import front, listing, md, slug
@@ -183,12 +186,25 @@ def reference(ctx: Context) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def formulas(what: str) -> str:
+    """Every formula with its mathematics: lighter than its signature and source."""
+    rows = []
+    for name, fn in FORMULAS.items():
+        says, _, source = (inspect.getdoc(fn) or "").partition("\n\n")
+        rows.append(f"### {name} {{ #{name} }}\n\n{md(says)}\n")
+        arguments = ", ".join(inspect.signature(fn).parameters)
+        rows.append(f"\\[ {latex(fn)} \\]\n\n`{name}({arguments})` {md(source)}\n")
+    title = "atlas.oracle.formulas"
+    head = front(title, description=what, search={"boost": 0.5}, hide=["toc"])
+    return head + f"# `{title}`\n\n{md(what)}\n\n" + "\n".join(rows)
+
+
 def module(name: str, what: str) -> str:
     """The reference of one module."""
+    if name == "atlas.oracle.formulas":
+        return formulas(what)
     return (
         front(name, description=what, search={"boost": 0.5})
         + f"# `{name}`\n\n::: {name}\n    options:\n      show_root_heading: false\n"
-        # The formulas are many and on their techniques' pages: no source here.
-        + ("      show_source: false\n" if name.endswith("formulas") else "")
         + "      heading_level: 2\n      show_source: false\n"
     )
