@@ -62,12 +62,12 @@ def halve_and_double(x: Tensor, r: int, core: int) -> None:
     distances = [1 << k for k in range(core.bit_length() - 1)]
     for d in reversed(distances):
         keep, give = r & -d, (r ^ d) & -d  # first chunks of the two halves
-        with span("halve", label=f"distance {d}"):
+        with span("halve", label=d):
             kept = chunks(keep, d)
             kept.add_(swap(chunks(give, d), r ^ d, like=kept))
     for d in distances:
         have, want = r & -d, (r ^ d) & -d
-        with span("double", label=f"distance {d}"):
+        with span("double", label=d):
             wanted = chunks(want, d)
             wanted.copy_(swap(chunks(have, d), r ^ d, like=wanted))
 

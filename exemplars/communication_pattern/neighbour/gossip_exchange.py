@@ -37,7 +37,7 @@ def gossip(x: Tensor, step: int) -> None:
     """Average with the partner of this step, in place."""
     r, p = dist.get_rank(), dist.get_world_size()
     shift, incoming = 1 << step, torch.empty_like(x)
-    with span("average", label=f"{shift} apart"):
+    with span("average", label=shift):
         pair = [
             dist.P2POp(dist.isend, x, (r + shift) % p),
             dist.P2POp(dist.irecv, incoming, (r - shift) % p),
