@@ -16,7 +16,7 @@ import clone as clones
 import psutil
 import pytest
 from clone import ROOT
-from conftest import wait_until
+from leftovers import wait_until
 from typer.testing import CliRunner
 
 from atlas import __version__, knowledge, record

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import alive, wait_until
+from leftovers import alive, wait_until
 from scripts import ROOT, line_with, run, script
 
 from atlas.launch import LaunchError, launch
