@@ -301,11 +301,16 @@ def _leave(code: int) -> None:
 
 def _say(w: World) -> None:
     """Rank 0 tells what was measured; a failed check is told by its rank."""
+    lines = []
     for claim, c in w.checks.items():
         verdict = "holds" if c.ok else "FAILS"
         if w.rank == 0 or not c.ok:
             off = f"off by {c.error:.2g}, may be {c.limit:.2g}"
-            print(f"rank {w.rank} of {w.size}: {claim} {verdict} ({off})")
+            lines.append(
+                f"rank {w.rank} of {w.size}: {claim} {verdict} ({off})"
+            )
     if w.rank == 0:
         for name, value in w.measured.items():
-            print(f"rank 0 of {w.size}: {name} = {value}")
+            lines.append(f"rank 0 of {w.size}: {name} = {value}")
+    #: In one piece: the ranks share an output, and lines would mix.
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -68,9 +68,10 @@ def strict(text: str) -> Any:
 def test_list_has_every_technique_with_its_sentence() -> None:
     done = atlas("list")
     assert done.exit_code == 0
+    said = " ".join(done.stdout.split())  # a long sentence goes over lines
     for t in knowledge.load(ROOT).techniques.values():
-        assert t.id in done.stdout
-        assert t.summary.split(",")[0] in done.stdout
+        assert t.id in said
+        assert t.summary in said
 
 
 def test_list_keeps_to_what_was_asked() -> None:
@@ -285,7 +286,7 @@ def test_what_ranks_print_stays_out_of_the_json(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["run", "ring-al"], "did you mean ring-all-reduce?"),
+        (["run", "ring-al"], "did you mean ring-all-reduce"),
         (["run", "ring"], "did you mean ring-all-reduce"),
         (["run", "qqqq"], "atlas list shows all"),
         (["run", "horovod"], "a system, not a technique: atlas show horovod"),
@@ -479,7 +480,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("atlas run ri", RING),
+        ("atlas run ring-all", RING),
         ("atlas show horo", "horovod"),
         ("atlas list --axis com", "communication-pattern"),
         ("atlas list --family shar", "sharded"),

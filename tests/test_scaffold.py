@@ -108,7 +108,7 @@ def test_what_cannot_be_begun_is_one_line_and_no_file(
 
 def test_what_stands_in_the_way_is_not_overwritten(clone: Path) -> None:
     exemplar = clone / "exemplars/communication_pattern/neighbour/gossip_ring.py"
-    exemplar.parent.mkdir()
+    exemplar.parent.mkdir(exist_ok=True)
     exemplar.write_text("mine\n")
     before = files(clone)
     done = new(PLACE)
