@@ -534,11 +534,18 @@ def _power(base: _Piece, exponent: _Piece) -> _Piece:
 
 
 def _ceil(piece: _Piece) -> _Piece:
-    return _Piece(rf"\left\lceil {piece.text} \right\rceil")
+    return _Piece(_between("ceil", piece.text))
 
 
 def _floor(piece: _Piece) -> _Piece:
-    return _Piece(rf"\left\lfloor {piece.text} \right\rfloor")
+    return _Piece(_between("floor", piece.text))
+
+
+def _between(name: str, text: str) -> str:
+    """Rounding brackets. KaTeX cannot stretch them around others: a fixed size."""
+    nested = r"\lceil" in text or r"\lfloor" in text
+    left, right = (r"\Biggl", r"\Biggr") if nested else (r"\left", r"\right")
+    return rf"{left}\l{name} {text} {right}\r{name}"
 
 
 _OPERATIONS: Mapping[type[ast.AST], Callable[[_Piece, _Piece], _Piece]] = {
