@@ -185,7 +185,7 @@ TRAIN = """
 
     def linger(w):
         dist.barrier()
-        print(f"worker {os.getpid()}", flush=True)
+        os.write(1, f"worker {os.getpid()}\\n".encode())  # in one piece
         threading.Event().wait(60)
 
     with world() as w:
