@@ -51,6 +51,9 @@ PaperKey = Annotated[str, Ref("paper")]
 Source = Annotated[str, Ref("source")]
 TechniqueId = Annotated[str, Ref("technique")]
 FamilyPath = Annotated[str, Ref("family")]
+SystemId = Annotated[str, Ref("system")]
+SurveyId = Annotated[str, Ref("survey")]
+Entry = Annotated[str, Ref("entry")]
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class Technique:
     use_when: Text = key("when it is the right choice")
     avoid_when: Text = key("when it is not")
     claims: tuple[Claim, ...] = key("what a run must show")
+    pros: Text | None = key("what it gives", default=None)
+    cons: Text | None = key("what it costs", default=None)
     not_shown: Text | None = key("what the exemplar's run cannot show", default=None)
     surveys: Mapping[Annotated[str, Ref("survey")], Text] = key(
         "survey -> the name it has there", default_factory=dict
@@ -232,7 +237,18 @@ class Parallelism:
     """What a system splits."""
 
     value: tuple[
-        Literal["data", "tensor", "pipeline", "spatial", "sequence", "expert"], ...
+        Literal[
+            "data",
+            "tensor",
+            "pipeline",
+            "spatial",
+            "sequence",
+            "expert",
+            "embedding",
+            "layer-local",
+            "task",
+        ],
+        ...,
     ] = key("the kinds of parallelism it offers")
     verified: bool = key("true: the source was read and says so")
     source: Source | None = key("a paper's key, or a link", default=None)
@@ -242,7 +258,9 @@ class Parallelism:
 class OptimizerLocation:
     """Where a system's optimizer runs, which Langer calls central or decentral."""
 
-    value: Literal["central", "per-worker"] = key("one optimizer, or one per worker")
+    value: Literal["central", "per-worker", "either"] = key(
+        "one logical optimizer, one per worker, or as the user chooses"
+    )
     verified: bool = key("true: the source was read and says so")
     source: Source | None = key("a paper's key, or a link", default=None)
 
@@ -251,9 +269,32 @@ class OptimizerLocation:
 class Topology:
     """Who talks to whom, which Lian calls centralized or decentralized."""
 
-    value: Literal["star", "ring", "tree", "all", "graph"] = key(
-        "star: through servers; all: whichever collective the library picks"
+    value: Literal["star", "ring", "tree", "line", "all", "graph", "host"] = key(
+        "star: through servers; line: stage to stage; all: whichever collective the "
+        "library picks; graph: neighbours; host: one device and its host's memory"
     )
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A statement about a system, with its source."""
+
+    says: Text = key("the fact, in a few words")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How a system stands to another."""
+
+    kind: Literal["derived-from", "succeeds", "implements", "compares-with"] = key(
+        "derived-from: built on its code or ideas; succeeds: takes its place; "
+        "implements: offers its method; compares-with: measured against it"
+    )
+    system: SystemId = key("the other system's id")
     verified: bool = key("true: the source was read and says so")
     source: Source | None = key("a paper's key, or a link", default=None)
 
@@ -281,6 +322,11 @@ class System:
         "where its optimizer runs", default=None
     )
     topology: Topology | None = key("who talks to whom", default=None)
+    hardware: Fact | None = key("the devices and links it runs on", default=None)
+    largest_run: Fact | None = key("the largest run published for it", default=None)
+    relations: tuple[Relation, ...] = key("how it stands to others", default=())
+    also_called: tuple[Text, ...] = key("other names", default=())
+    surveys: tuple[SurveyId, ...] = key("surveys that name it", default=())
 
     @property
     def yaml(self) -> Path:
@@ -307,6 +353,25 @@ class Survey:
     paper: PaperKey = key("its key in taxonomy/papers.bib")
     read: Text = key("which text of it was read for this file")
     terms: tuple[Term, ...] = key("its words")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the glossary."""
+
+    term: Text = key("the word, as it stands in a sentence")
+    says: Text = key("what it means here, in one or two sentences")
+    aliases: tuple[Text, ...] = key("other words for it", default=())
+    see: tuple[Entry, ...] = key(
+        "technique ids, system ids or family paths that it leads to", default=()
+    )
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """The words that the pages explain."""
+
+    words: tuple[Word, ...] = key("the words, in the order of the alphabet")
 
 
 @dataclass(frozen=True)
@@ -343,6 +408,7 @@ class Atlas:
     systems: dict[str, System]
     surveys: dict[str, Survey]
     papers: dict[str, Paper]
+    glossary: tuple[Word, ...] = ()
 
     @property
     def families(self) -> dict[str, Family]:

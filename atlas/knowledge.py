@@ -35,13 +35,16 @@ from atlas.kinds import (
     Axis,
     Cell,
     Claim,
+    Fact,
     Family,
+    Glossary,
     Mutant,
     OptimizerLocation,
     Paper,
     Parallelism,
     Production,
     Ranks,
+    Relation,
     Sighting,
     Survey,
     System,
@@ -49,6 +52,7 @@ from atlas.kinds import (
     Term,
     Topology,
     Use,
+    Word,
 )
 from atlas.typed import BAD, Reader, Reference, nearest, one_of, schema
 from atlas.yamlmarks import Mark, Node, Problem, Refused, read_text, read_tree, shown
@@ -58,6 +62,7 @@ __all__ = [
     "Axis",
     "Cell",
     "Claim",
+    "Fact",
     "Family",
     "Mutant",
     "OptimizerLocation",
@@ -65,6 +70,7 @@ __all__ = [
     "Parallelism",
     "Production",
     "Ranks",
+    "Relation",
     "Sighting",
     "Survey",
     "System",
@@ -73,6 +79,7 @@ __all__ = [
     "Term",
     "Topology",
     "Use",
+    "Word",
     "find_root",
     "json_schema",
     "load",
@@ -135,9 +142,10 @@ class _Loader:
         surveys: dict[str, Survey] = {}
         for id, (reader, node) in self._folder("surveys", "survey").items():
             self._keep(reader, reader.record(node, Survey, id=id), surveys)
+        glossary = self._glossary()
         papers = self._papers()
         self._check_references()
-        return Atlas(self.root, axes, techniques, systems, surveys, papers)
+        return Atlas(self.root, axes, techniques, systems, surveys, papers, glossary)
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
@@ -229,6 +237,17 @@ class _Loader:
         self.names["axis"] = [axis.id for axis in axes]
         self.names["family"] = [f.path for axis in axes for f in axis.families]
         return axes
+
+    def _glossary(self) -> tuple[Word, ...]:
+        path = self.root / TAXONOMY / "glossary.yaml"
+        if not path.exists() or (read := self._read(path)) is None:
+            return ()
+        reader, node = read
+        made = reader.record(node, Glossary)
+        if made is not BAD:
+            _check_words(made.words, reader)
+        self._absorb(reader)
+        return () if made is BAD else made.words
 
     def _papers(self) -> dict[str, Paper]:
         file = f"{TAXONOMY}/papers.bib"
@@ -327,6 +346,8 @@ class _Loader:
         for used in self.references:
             if used.kind == "source":
                 self._check_source(used)
+            elif used.kind == "entry":
+                self._check_entry(used)
             elif used.kind in self.names and used.name not in self.names[used.kind]:
                 what = f"unknown {used.kind} {shown(used.name)}"
                 expected = one_of(used.name, self.names[used.kind])
@@ -339,6 +360,13 @@ class _Loader:
             return
         what = f"unknown source {shown(used.name)}"
         self.note(used.file, used.mark, what, "a key of papers.bib, or a link")
+
+    def _check_entry(self, used: Reference) -> None:
+        kinds = ("technique", "system", "family")
+        known = [name for kind in kinds for name in self.names.get(kind, [])]
+        if used.name not in known:
+            what = f"unknown technique, system or family {shown(used.name)}"
+            self.note(used.file, used.mark, what, one_of(used.name, known))
 
 
 def _by_key(paper: Paper) -> str:
@@ -367,6 +395,23 @@ def _once(things: Iterable[Axis | Family | Claim | Mutant], reader: Reader) -> N
             what = f"id {shown(thing.id)} occurs twice"
             reader.note(reader.place(thing, "id"), what, "each id once")
         seen.add(thing.id)
+
+
+def _check_words(words: tuple[Word, ...], reader: Reader) -> None:
+    """Each word once, whether as a term or as an alias, in alphabetical order."""
+    seen: dict[str, str] = {}
+    for word in words:
+        for name in (word.term, *word.aliases):
+            folded = name.casefold()
+            if folded in seen:
+                what = f"{shown(name)} is also a word of {shown(seen[folded])}"
+                reader.note(reader.place(word), what, "each word once")
+            seen[folded] = word.term
+    terms = [word.term.casefold() for word in words]
+    for word, before, after in zip(words[1:], terms, terms[1:], strict=False):
+        if after < before:
+            what = f"{shown(word.term)} after {shown(before)}"
+            reader.note(reader.place(word), what, "alphabetical order")
 
 
 def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
@@ -415,7 +460,8 @@ def _check_ranks(ranks: Ranks, reader: Reader) -> None:
 
 
 def _check_cell(
-    cell: Use | Cell | Parallelism | OptimizerLocation | Topology, reader: Reader
+    cell: Use | Cell | Parallelism | OptimizerLocation | Topology | Fact | Relation,
+    reader: Reader,
 ) -> None:
     """What is called verified names its source."""
     if cell.verified and cell.source is None:
@@ -433,13 +479,17 @@ def _check_system(system: System, reader: Reader) -> None:
             what = f"{shown(name)} is listed twice"
             reader.note(reader.place(entry), what, "each once")
         seen.add(name)
+    for relation in system.relations:
+        if relation.system == system.id:
+            where = reader.place(relation, "system")
+            reader.note(where, "a relation to itself", "another system")
     if system.venue_year is not None and system.venue_year < system.year:
         what = f"venue_year {system.venue_year} before year {system.year}"
         where = reader.place(system, "venue_year")
         reader.note(where, what, "the venue after the first appearance")
 
 
-_CELLS = (Use, Cell, Parallelism, OptimizerLocation, Topology)
+_CELLS = (Use, Cell, Parallelism, OptimizerLocation, Topology, Fact, Relation)
 _SYSTEM_CHECKS: dict[type, Callable[[Any, Reader], None]] = {
     System: _check_system,
     **dict.fromkeys(_CELLS, _check_cell),
@@ -522,7 +572,8 @@ def _forward(author: str) -> str:
 
 def json_schema() -> dict[str, dict[str, Any]]:
     """JSON Schema of each kind of file, for editors: kind -> schema."""
-    kinds = {"axes": Axes, "survey": Survey, "system": System, "technique": Technique}
+    kinds = {"axes": Axes, "glossary": Glossary, "survey": Survey}
+    kinds |= {"system": System, "technique": Technique}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         kind: {**dialect, "title": f"The atlas: {kind}", **schema(made)}

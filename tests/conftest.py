@@ -1,6 +1,7 @@
 """What every test leaves behind: nothing, and a test that does not is a failure."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -14,6 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples on every run, however busy the machine.
 settings.register_profile("atlas", deadline=None, derandomize=True)
 settings.load_profile("atlas")
+
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit
+# that: the programs that the tests interrupt have to be able to hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: How long the system may take to take away a process that was killed.
 SWEEP = 2.0
