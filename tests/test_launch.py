@@ -282,7 +282,7 @@ def test_functions_of_a_script_and_beside_it_reach_ranks_without_torch_here(
 
 def test_ranks_are_spawned_where_forking_is_forbidden(tmp_path: Path) -> None:
     source = """
-        import os, psutil
+        import os, psutil, time
         from atlas.launch import LaunchError, launch
 
         def total(w):
@@ -292,7 +292,9 @@ def test_ranks_are_spawned_where_forking_is_forbidden(tmp_path: Path) -> None:
             return int(x), psutil.Process().cmdline()[1:4]
 
         def fail(w):
-            os._exit(3)
+            if w.rank == 0:
+                os._exit(3)
+            time.sleep(60)
 
         print(launch(total, 2))
         try:
