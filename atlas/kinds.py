@@ -63,6 +63,7 @@ class Family:
     id: Id = key("the family's name in paths")
     name: Text = key("the family's name in sentences")
     summary: Text = key("one sentence: what its techniques have in common")
+    explains: Text | None = key("what the choice means, a paragraph", default=None)
     axis: str = given(default="")
 
     @property
@@ -79,6 +80,7 @@ class Axis:
     name: Text = key("the axis's name in sentences")
     question: Text = key("the question that its families answer")
     families: tuple[Family, ...] = key("the closed list of answers")
+    explains: tuple[Text, ...] = key("what the choice is, by paragraphs", default=())
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,63 @@ class Glossary:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """A plan to ask the oracle for."""
+
+    model: Id = key("a model that the oracle knows")
+    cluster: Id = key("a cluster that the oracle knows")
+    gpus: Count = key("how many devices")
+    batch: Count = key("samples of one step")
+
+    @property
+    def command(self) -> str:
+        """The command that prints it."""
+        return (
+            f"atlas plan --model {self.model} --cluster {self.cluster} "
+            f"--gpus {self.gpus} --batch {self.batch}"
+        )
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Where the questions end: techniques, and why these."""
+
+    id: Id = key("the leaf's name in answers")
+    says: Text = key("the advice in a few words")
+    why: Text = key("why, in our own words")
+    techniques: tuple[TechniqueId, ...] = key("what to use, the first one first")
+    sources: tuple[Source, ...] = key("papers or links that the advice rests on")
+    plan: Plan = key("an example, worked out by the oracle")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to a question."""
+
+    id: Id = key("the answer's name in addresses")
+    says: Text = key("the answer in a few words")
+    to: Id = key("a later question, or a leaf")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about the reader's model and machines."""
+
+    id: Id = key("the question's name in answers")
+    asks: Text = key("the question")
+    why: Text = key("why the answer matters")
+    answers: tuple[Answer, ...] = key("two answers or more")
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Questions that lead to a technique; the first one is asked first."""
+
+    questions: tuple[Question, ...] = key("each leads only to later ones or to leaves")
+    leaves: tuple[Leaf, ...] = key("where they end")
+
+
+@dataclass(frozen=True)
 class Paper:
     """A work of taxonomy/papers.bib."""
 
@@ -409,6 +468,7 @@ class Atlas:
     surveys: dict[str, Survey]
     papers: dict[str, Paper]
     glossary: tuple[Word, ...] = ()
+    choose: Choose | None = None
 
     @property
     def families(self) -> dict[str, Family]:

@@ -30,19 +30,24 @@ from atlas.kinds import (
     IS_PLAIN,
     IS_YEAR,
     TAXONOMY,
+    Answer,
     Atlas,
     Axes,
     Axis,
     Cell,
+    Choose,
     Claim,
     Fact,
     Family,
     Glossary,
+    Leaf,
     Mutant,
     OptimizerLocation,
     Paper,
     Parallelism,
+    Plan,
     Production,
+    Question,
     Ranks,
     Relation,
     Sighting,
@@ -58,17 +63,22 @@ from atlas.typed import BAD, Reader, Reference, nearest, one_of, schema
 from atlas.yamlmarks import Mark, Node, Problem, Refused, read_text, read_tree, shown
 
 __all__ = [
+    "Answer",
     "Atlas",
     "Axis",
     "Cell",
+    "Choose",
     "Claim",
     "Fact",
     "Family",
+    "Leaf",
     "Mutant",
     "OptimizerLocation",
     "Paper",
     "Parallelism",
+    "Plan",
     "Production",
+    "Question",
     "Ranks",
     "Relation",
     "Sighting",
@@ -143,9 +153,11 @@ class _Loader:
         for id, (reader, node) in self._folder("surveys", "survey").items():
             self._keep(reader, reader.record(node, Survey, id=id), surveys)
         glossary = self._glossary()
+        choose = self._choose()
         papers = self._papers()
         self._check_references()
-        return Atlas(self.root, axes, techniques, systems, surveys, papers, glossary)
+        whole = (axes, techniques, systems, surveys, papers, glossary, choose)
+        return Atlas(self.root, *whole)
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
@@ -248,6 +260,17 @@ class _Loader:
             _check_words(made.words, reader)
         self._absorb(reader)
         return () if made is BAD else made.words
+
+    def _choose(self) -> Choose | None:
+        path = self.root / TAXONOMY / "choose.yaml"
+        if not path.exists() or (read := self._read(path)) is None:
+            return None
+        reader, node = read
+        made = reader.record(node, Choose)
+        if made is not BAD:
+            _check_choose(made, reader)
+        self._absorb(reader)
+        return None if made is BAD else made
 
     def _papers(self) -> dict[str, Paper]:
         file = f"{TAXONOMY}/papers.bib"
@@ -387,7 +410,10 @@ def _read_axes(reader: Reader, node: Node) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _once(things: Iterable[Axis | Family | Claim | Mutant], reader: Reader) -> None:
+Named = Axis | Family | Claim | Mutant | Question | Answer | Leaf
+
+
+def _once(things: Iterable[Named], reader: Reader) -> None:
     """No two of these have the same id."""
     seen: set[str] = set()
     for thing in things:
@@ -412,6 +438,39 @@ def _check_words(words: tuple[Word, ...], reader: Reader) -> None:
         if after < before:
             what = f"{shown(word.term)} after {shown(before)}"
             reader.note(reader.place(word), what, "alphabetical order")
+
+
+def _check_choose(made: Choose, reader: Reader) -> None:
+    """Answers lead onward, to something that is there, and to everything."""
+    things: tuple[Question | Leaf, ...] = (*made.questions, *made.leaves)
+    _once(things, reader)
+    order = [q.id for q in made.questions]
+    leaves = [leaf.id for leaf in made.leaves]
+    reached = set(order[:1])
+    for i, question in enumerate(made.questions):
+        _once(question.answers, reader)
+        if len(question.answers) < 2:
+            what = f"{shown(question.id)} has {len(question.answers)} answers"
+            reader.note(reader.place(question, "answers"), what, "two or more")
+        for answer in question.answers:
+            reached.add(answer.to)
+            if answer.to in order[: i + 1]:
+                what = f"{shown(answer.to)} does not come after {shown(question.id)}"
+                where = reader.place(answer, "to")
+                reader.note(where, what, "a later question, or a leaf")
+            elif answer.to not in (*order, *leaves):
+                what = f"unknown question or leaf {shown(answer.to)}"
+                expected = one_of(answer.to, [*order[i + 1 :], *leaves])
+                reader.note(reader.place(answer, "to"), what, expected)
+    for thing in things:
+        if thing.id not in reached:
+            what = f"no answer leads to {shown(thing.id)}"
+            reader.note(reader.place(thing, "id"), what, "an answer that does")
+    for leaf in made.leaves:
+        for name in ("techniques", "sources"):
+            if not getattr(leaf, name):
+                what = f"{shown(leaf.id)} without {name}"
+                reader.note(reader.place(leaf, name), what, "at least one")
 
 
 def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
@@ -572,7 +631,7 @@ def _forward(author: str) -> str:
 
 def json_schema() -> dict[str, dict[str, Any]]:
     """JSON Schema of each kind of file, for editors: kind -> schema."""
-    kinds = {"axes": Axes, "glossary": Glossary, "survey": Survey}
+    kinds = {"axes": Axes, "choose": Choose, "glossary": Glossary, "survey": Survey}
     kinds |= {"system": System, "technique": Technique}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
