@@ -246,8 +246,9 @@ class _Loader:
         reader, node = read
         axes = _read_axes(reader, node)
         self._absorb(reader)
-        self.names["axis"] = [axis.id for axis in axes]
-        self.names["family"] = [f.path for axis in axes for f in axis.families]
+        if axes:
+            self.names["axis"] = [axis.id for axis in axes]
+            self.names["family"] = [f.path for axis in axes for f in axis.families]
         return axes
 
     def _glossary(self) -> tuple[Word, ...]:
@@ -450,7 +451,7 @@ def _check_choose(made: Choose, reader: Reader) -> None:
     for i, question in enumerate(made.questions):
         _once(question.answers, reader)
         if len(question.answers) < 2:
-            what = f"{shown(question.id)} has {len(question.answers)} answers"
+            what = f"{shown(question.id)} without a choice of answers"
             reader.note(reader.place(question, "answers"), what, "two or more")
         for answer in question.answers:
             reached.add(answer.to)
