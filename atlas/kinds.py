@@ -347,14 +347,128 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A result that a survey reports."""
+
+    says: Text = key("the result, in our words")
+    read: Literal["paper", "figure", "abstract", "report", "draft"] = key(
+        "where it was read: the paper's text, a figure of it, its abstract, an earlier "
+        "report of the authors, or a draft"
+    )
+    techniques: tuple[TechniqueId, ...] = key("what it is about", default=())
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a record that is kept here."""
+
+    name: Name = key("what `holds` calls it")
+    technique: TechniqueId = key("whose record")
+    claim: Name = key("the claim whose measured value it is, or whose error")
+    ranks: Count = key("which run: its number of ranks")
+    of: Literal["largest", "smallest", "sum"] = key(
+        "which of the ranks' values", default="largest"
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A survey's statement beside the runs recorded here."""
+
+    id: Id = key("the comparison's name")
+    says: Text = key("what the survey says, in our words")
+    verdict: Literal["agrees", "in-part", "differs"] = key("what our runs say to it")
+    here: Text = key("what our runs show, without numbers")
+    figures: tuple[Figure, ...] = key("the numbers, from records")
+    holds: Code = key("what is true of the figures, such as a / b == 1.5")
+
+
+@dataclass(frozen=True)
 class Survey:
-    """How one survey names and files things."""
+    """How one survey names and files things, and what became of its results here."""
 
     id: str = given()
     name: Text = key("authors and year")
     paper: PaperKey = key("its key in taxonomy/papers.bib")
     read: Text = key("which text of it was read for this file")
     terms: tuple[Term, ...] = key("its words")
+    about: Text | None = key("one sentence: what it is", default=None)
+    taxonomy: tuple[Text, ...] = key("its taxonomy in our words", default=())
+    results: tuple[Finding, ...] = key("its headline results", default=())
+    comparisons: tuple[Comparison, ...] = key("beside our runs", default=())
+    notes: tuple[Text, ...] = key("what to know when citing it", default=())
+
+    @property
+    def yaml(self) -> Path:
+        """This survey's own file, from the root."""
+        return Path(TAXONOMY, "surveys", self.id + ".yaml")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Whose words a column of the crosswalk holds."""
+
+    id: Id = key("the column's name")
+    name: Text = key("its heading")
+    source: Source = key("a paper's key, or a link")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a concept is called by one of the columns."""
+
+    by: Id = key("a column's id")
+    word: Text = key("the word used there")
+    verified: bool = key("true: the source was read and says so")
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One cut or idea, and its names."""
+
+    id: Id = key("the concept's name in addresses")
+    name: Text = key("the concept in plain words")
+    families: tuple[FamilyPath, ...] = key("where it is filed here")
+    words: tuple[Usage, ...] = key("what others call it")
+
+
+@dataclass(frozen=True)
+class Sense:
+    """One of the meanings of a word."""
+
+    who: Text = key("who uses it so")
+    says: Text = key("what they mean")
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    """A word that means two things."""
+
+    id: Id = key("its name in addresses")
+    word: Text = key("the word")
+    senses: tuple[Sense, ...] = key("its meanings")
+    here: Text = key("what this atlas does about it")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of Langer's taxonomy, and the axes that hold it here."""
+
+    name: Text = key("the dimension")
+    axes: tuple[Annotated[str, Ref("axis")], ...] = key("the axes")
+    says: Text = key("how it is held")
+
+
+@dataclass(frozen=True)
+class Crosswalk:
+    """The same cut under its several names."""
+
+    columns: tuple[Column, ...] = key("whose words")
+    concepts: tuple[Concept, ...] = key("the concepts, row by row")
+    ambiguities: tuple[Ambiguity, ...] = key("words with two meanings")
+    dimensions: tuple[Dimension, ...] = key("Langer's dimensions as axes")
 
 
 @dataclass(frozen=True)
@@ -367,6 +481,8 @@ class Word:
     see: tuple[Entry, ...] = key(
         "technique ids, system ids or family paths that it leads to", default=()
     )
+    papers: tuple[PaperKey, ...] = key("where it comes from", default=())
+    tip: bool = key("false: too common to be explained in passing", default=True)
 
 
 @dataclass(frozen=True)
@@ -469,6 +585,7 @@ class Atlas:
     papers: dict[str, Paper]
     glossary: tuple[Word, ...] = ()
     choose: Choose | None = None
+    crosswalk: Crosswalk | None = None
 
     @property
     def families(self) -> dict[str, Family]:

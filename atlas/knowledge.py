@@ -30,6 +30,7 @@ from atlas.kinds import (
     IS_PLAIN,
     IS_YEAR,
     TAXONOMY,
+    Ambiguity,
     Answer,
     Atlas,
     Axes,
@@ -37,6 +38,10 @@ from atlas.kinds import (
     Cell,
     Choose,
     Claim,
+    Column,
+    Comparison,
+    Concept,
+    Crosswalk,
     Fact,
     Family,
     Glossary,
@@ -50,6 +55,7 @@ from atlas.kinds import (
     Question,
     Ranks,
     Relation,
+    Sense,
     Sighting,
     Survey,
     System,
@@ -59,6 +65,7 @@ from atlas.kinds import (
     Use,
     Word,
 )
+from atlas.relation import parse as parse_relation
 from atlas.typed import BAD, Reader, Reference, nearest, one_of, schema
 from atlas.yamlmarks import Mark, Node, Problem, Refused, read_text, read_tree, shown
 
@@ -69,6 +76,8 @@ __all__ = [
     "Cell",
     "Choose",
     "Claim",
+    "Comparison",
+    "Crosswalk",
     "Fact",
     "Family",
     "Leaf",
@@ -151,13 +160,15 @@ class _Loader:
             self._keep(reader, reader.record(node, System, id=id), systems)
         surveys: dict[str, Survey] = {}
         for id, (reader, node) in self._folder("surveys", "survey").items():
+            reader.checks = _survey_checks(techniques)
             self._keep(reader, reader.record(node, Survey, id=id), surveys)
         glossary = self._glossary()
         choose = self._choose()
+        crosswalk = self._crosswalk()
         papers = self._papers()
         self._check_references()
         whole = (axes, techniques, systems, surveys, papers, glossary, choose)
-        return Atlas(self.root, *whole)
+        return Atlas(self.root, *whole, crosswalk)
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
@@ -270,6 +281,18 @@ class _Loader:
         made = reader.record(node, Choose)
         if made is not BAD:
             _check_choose(made, reader)
+        self._absorb(reader)
+        return None if made is BAD else made
+
+    def _crosswalk(self) -> Crosswalk | None:
+        path = self.root / TAXONOMY / "crosswalk.yaml"
+        if not path.exists() or (read := self._read(path)) is None:
+            return None
+        reader, node = read
+        reader.checks = {Sense: _check_cell}
+        made = reader.record(node, Crosswalk)
+        if made is not BAD:
+            _check_crosswalk(made, reader)
         self._absorb(reader)
         return None if made is BAD else made
 
@@ -411,7 +434,19 @@ def _read_axes(reader: Reader, node: Node) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-Named = Axis | Family | Claim | Mutant | Question | Answer | Leaf
+Named = (
+    Axis
+    | Family
+    | Claim
+    | Mutant
+    | Question
+    | Answer
+    | Leaf
+    | Column
+    | Concept
+    | Ambiguity
+    | Comparison
+)
 
 
 def _once(things: Iterable[Named], reader: Reader) -> None:
@@ -474,6 +509,65 @@ def _check_choose(made: Choose, reader: Reader) -> None:
                 reader.note(reader.place(leaf, name), what, "at least one")
 
 
+def _survey_checks(
+    techniques: dict[str, Technique],
+) -> dict[type, Callable[[Any, Reader], None]]:
+    def check(made: Comparison, reader: Reader) -> None:
+        _check_comparison(made, reader, techniques)
+
+    def once(survey: Survey, reader: Reader) -> None:
+        _once(survey.comparisons, reader)
+
+    return {Comparison: check, Survey: once}
+
+
+def _check_comparison(
+    made: Comparison, reader: Reader, techniques: dict[str, Technique]
+) -> None:
+    """Each figure is a claim's, each is used, and `holds` knows no other name."""
+    named: list[str] = []
+    for figure in made.figures:
+        if figure.name in named:
+            what = f"figure {shown(figure.name)} occurs twice"
+            reader.note(reader.place(figure, "name"), what, "each name once")
+        named.append(figure.name)
+        home = techniques.get(figure.technique)
+        claims = [claim.id for claim in home.claims] if home else []
+        if claims and figure.claim not in claims:
+            what = f"unknown claim {shown(figure.claim)}"
+            expected = one_of(figure.claim, claims)
+            reader.note(reader.place(figure, "claim"), what, expected)
+    where = reader.place(made, "holds")
+    try:
+        used = parse_relation(made.holds).names
+    except ValueError as wrong:
+        reader.note(where, f"{shown(made.holds)} ({wrong})", "such as a / b == 1.5")
+        return
+    for name in sorted(used - set(named)):
+        reader.note(where, f"unknown figure {shown(name)}", one_of(name, named))
+    for name in sorted(set(named) - used):
+        reader.note(where, f"figure {shown(name)} is not used", "every figure")
+
+
+def _check_crosswalk(made: Crosswalk, reader: Reader) -> None:
+    """Ids once; a concept has one word a column, of columns that exist."""
+    _once(made.columns, reader)
+    _once(made.concepts, reader)
+    _once(made.ambiguities, reader)
+    known = [column.id for column in made.columns]
+    for concept in made.concepts:
+        seen: set[str] = set()
+        for usage in concept.words:
+            where = reader.place(usage, "by")
+            if usage.by not in known:
+                what = f"unknown column {shown(usage.by)}"
+                reader.note(where, what, one_of(usage.by, known))
+            elif usage.by in seen:
+                what = f"column {shown(usage.by)} occurs twice"
+                reader.note(where, what, "one word a column")
+            seen.add(usage.by)
+
+
 def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
     """The fields that the claim's kind needs, and none that it has no use for."""
     counted = claim.kind in ("exact", "bound")
@@ -520,7 +614,14 @@ def _check_ranks(ranks: Ranks, reader: Reader) -> None:
 
 
 def _check_cell(
-    cell: Use | Cell | Parallelism | OptimizerLocation | Topology | Fact | Relation,
+    cell: Use
+    | Cell
+    | Parallelism
+    | OptimizerLocation
+    | Topology
+    | Fact
+    | Relation
+    | Sense,
     reader: Reader,
 ) -> None:
     """What is called verified names its source."""
@@ -633,6 +734,7 @@ def _forward(author: str) -> str:
 def json_schema() -> dict[str, dict[str, Any]]:
     """JSON Schema of each kind of file, for editors: kind -> schema."""
     kinds = {"axes": Axes, "choose": Choose, "glossary": Glossary, "survey": Survey}
+    kinds |= {"crosswalk": Crosswalk}
     kinds |= {"system": System, "technique": Technique}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
