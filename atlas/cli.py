@@ -1,4 +1,4 @@
-"""The command line: `atlas list | show | run | record | serve | stats | new`.
+"""The command line: `atlas list | show | run | race | record | serve | stats | new`.
 
 Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
 No torch is imported here: the ranks do that, in processes of their own.
@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from atlas import __version__
-from atlas.commands import browse, common, new, record, run, serve, show
+from atlas.commands import browse, common, new, race, record, run, serve, show
 from atlas.knowledge import TaxonomyError
 from atlas.record import RecordError
 from atlas.verdict import ClaimError
@@ -48,6 +48,7 @@ app = typer.Typer(
 app.command("list")(browse.list_techniques)
 app.command("show")(show.show)
 app.command("run")(run.run)
+app.command("race")(race.race)
 app.command("record")(record.record)
 app.command("serve")(serve.serve)
 app.command("stats")(browse.stats)

@@ -98,7 +98,7 @@ def gradient_of(model: nn.Module, read: Tensor, q: int, step: int) -> Tensor:
     """Worker q's gradient at the weights it read."""
     vector_to_parameters(read, model.parameters())
     x, y = (t.to(read.device) for t in digits.batch(1000 * q + step, BATCH))
-    loss = digits.loss(model, x, y) / BATCH
+    loss = digits.loss(model, x, y) / y.numel()
     grads = torch.autograd.grad(loss, [*model.parameters()])
     return torch.cat([g.view(-1) for g in grads])
 

@@ -71,8 +71,9 @@ def work(w: World, x: Tensor, model: nn.Module | None) -> None:
 def gradient_of(model: nn.Module, x: Tensor, q: int, step: int) -> Tensor:
     """Of worker q's batch at a step, at the weights x."""
     vector_to_parameters(x.clone(), model.parameters())
-    rows, labels = (t.to(x.device) for t in digits.batch(99 * q + step, BATCH))
-    loss = digits.loss(model, rows, labels) / BATCH
+    i = 1000 * q + step
+    rows, labels = (t.to(x.device) for t in digits.batch(i, BATCH))
+    loss = digits.loss(model, rows, labels) / labels.numel()
     grads = torch.autograd.grad(loss, [*model.parameters()])
     return torch.cat([g.view(-1) for g in grads])
 

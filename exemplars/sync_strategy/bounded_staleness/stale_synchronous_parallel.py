@@ -111,7 +111,7 @@ def gradient_step(model: nn.Module, weights: Tensor, q: int, c: int) -> Tensor:
     x, y = (t.to(weights.device) for t in digits.batch(1000 * q + c, BATCH))
     loss = digits.loss(model, x, y)
     grads = torch.autograd.grad(loss, [*model.parameters()])
-    return torch.cat([g.view(-1) for g in grads]).mul_(-RATE / BATCH)
+    return torch.cat([g.view(-1) for g in grads]).mul_(-RATE / y.numel())
 
 
 def reference(w: World) -> Tensor:

@@ -85,7 +85,7 @@ def gradient_of(model: nn.Module, x: Tensor, i: int) -> tuple[Tensor, Tensor]:
     """Loss and gradient of batch i at the weights x."""
     vector_to_parameters(x, model.parameters())
     images, labels = (t.to(x.device) for t in digits.batch(i, BATCH))
-    loss = digits.loss(model, images, labels) / BATCH
+    loss = digits.loss(model, images, labels) / labels.numel()
     grads = torch.autograd.grad(loss, [*model.parameters()])
     return loss, torch.cat([g.view(-1) for g in grads])
 

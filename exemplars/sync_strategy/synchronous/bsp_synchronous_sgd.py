@@ -28,13 +28,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import World, constant, meter, report, span, world
 from exemplars.workload import Step, Task, characters, digits
 
 STEPS = 4
 BATCH = 50  # no multiple of 3, 4 or 8: shares are uneven
 RATE = 0.1
 BUCKET = 1000  # elements
+UPDATE = 1  # virtual seconds
+seconds = constant(3)  # of a gradient
 
 
 def all_reduce_in_buckets(gradients: list[Tensor]) -> None:
@@ -56,14 +58,14 @@ def train(w: World, task: Task, model: nn.Module) -> Iterator[Step]:
     for step in range(STEPS):
         x, y = task.batch(step, BATCH)
         mine = torch.arange(BATCH).tensor_split(w.size)[w.rank]
-        with span("compute", label=step, cost=3):
+        with span("compute", label=step, cost=seconds(w.rank, step)):
             #: The loss is a sum over samples; divided by the whole batch, the
             #: ranks' gradients add up to the gradient of its mean.
             share = x[mine].to(w.device), y[mine].to(w.device)
             loss = task.loss(model, *share) / y.numel()
             gradients = torch.autograd.grad(loss, parameters)
         all_reduce_in_buckets(list(gradients))
-        with span("update", label=step, cost=1), torch.no_grad():
+        with span("update", label=step, cost=UPDATE), torch.no_grad():
             for p, g in zip(parameters, gradients):
                 p.sub_(g, alpha=RATE)
         yield Step(samples=BATCH, loss=loss.item())

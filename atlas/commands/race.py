@@ -1,0 +1,210 @@
+"""`atlas race NAME...`: strategies on the same samples, side by side."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atlas import knowledge
+from atlas.commands import common
+from atlas.commands.common import Json, Wrong
+from atlas.launch import LaunchError
+from atlas.race import NAMES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from atlas.race.study import Plan
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Strategies; all of them if left out. --list shows which there are.",
+        metavar="[NAME]...",
+        autocompletion=lambda: list(NAMES),
+    ),
+]
+TaskOption = Annotated[
+    str | None, typer.Option(help="digits or characters; both if left out.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, max=9, help="How many seeds.")]
+StepsOption = Annotated[
+    int | None, typer.Option(min=8, max=900, help="Steps of four shares of 8 samples.")
+]
+RateOption = Annotated[
+    list[float] | None,
+    typer.Option(help="A rate of the grid; may be repeated.", min=1e-6, max=100),
+]
+StragglerOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--straggler/--no-straggler",
+        help="Only with rank 1 three times slower, or only without; both if left out.",
+    ),
+]
+SweepOption = Annotated[
+    bool, typer.Option("--sweep", help="Batch sizes against steps and compute instead.")
+]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Keep the study in measurements/studies/.")
+]
+ListOption = Annotated[bool, typer.Option("--list", help="Name the strategies.")]
+
+
+def race(
+    names: Names = None,
+    task: TaskOption = None,
+    seeds: SeedsOption = 3,
+    steps: StepsOption = None,
+    rate: RateOption = None,
+    straggler: StragglerOption = None,
+    sweep: SweepOption = False,
+    write: WriteOption = False,
+    list_: ListOption = False,
+    json: Json = False,
+) -> None:
+    """Train with several strategies on the same samples, and compare.
+
+    Four ranks. Each strategy runs at its own best rate of one grid; losses are means
+    over seeds; time is virtual: a rank's step lasts a second, messages nothing.
+
+    Examples:
+
+    \b
+    atlas race bsp-synchronous-sgd downpour --task digits
+    atlas race local-parallelism:greedy local-parallelism:chunked --seeds 1
+    atlas race --sweep --task digits
+    atlas race --write
+    """
+    from atlas.race import study
+
+    if list_:
+        typer.echo("\n".join(NAMES))
+        return
+    plan = _plan(names or [], task, seeds, steps, rate, straggler)
+    root = knowledge.find_root()
+    whole = not (names or task or steps or rate or seeds != 3 or straggler is not None)
+    if write and not (whole or sweep):
+        raise Wrong("--write keeps the whole study: leave out names and options", 2)
+    try:
+        made, swept = _measured(plan, sweep or write, not sweep or write)
+    except LaunchError as error:
+        raise Wrong(f"{error.summary}; nothing was kept", 1) from None
+    if write:
+        common.say(f"wrote {study.keep(root, plan, made, swept).relative_to(root)}")
+    if json:
+        common.print_json({"races": made, "sweep": swept})
+        return
+    for name, entries in made.items():
+        common.out().print(_table(name, entries))
+    for found in (swept or {}).values():
+        common.out().print(_sweep_table(found))
+
+
+def _plan(
+    names: list[str],
+    task: str | None,
+    seeds: int,
+    steps: int | None,
+    rate: list[float] | None,
+    straggler: bool | None,
+) -> "Plan":
+    from atlas.race import study
+    from atlas.race.strategies import ENTRIES
+
+    for name in names:
+        if name not in ENTRIES:
+            otherwise = "atlas race --list names them"
+            raise common.unknown("strategy in a race", name, ENTRIES, otherwise)
+    if task is not None and task not in study.TASKS:
+        raise common.unknown("task", task, study.TASKS, "digits or characters")
+    return study.Plan(
+        entries=tuple(ENTRIES[n] for n in names or ENTRIES),
+        tasks=tuple(t for t in study.TASKS if task in (None, t)),
+        seeds=tuple(range(1, seeds + 1)),
+        grid=tuple(sorted(rate)) if rate else study.GRID,
+        steps=steps,
+        stragglers=(False, True) if straggler is None else (straggler,),
+    )
+
+
+def _measured(
+    plan: "Plan", sweep: bool, races: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    from atlas.race import study
+    from atlas.race import sweep as sweeps
+
+    swept = len(sweeps.METHODS) * len(sweeps.SHARES) * len(plan.grid)
+    total = plan.total * races + swept * len(plan.tasks) * sweep
+    with _progress(total) as progress:
+        made = study.race(plan, progress) if races else {}
+        found: dict[str, Any] | None = None
+        if sweep:
+            found = {t: sweeps.sweep(t, progress, grid=plan.grid) for t in plan.tasks}
+    return made, found
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal; where there is none, nothing."""
+    from rich import progress as rich
+
+    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    words, console = rich.TextColumn("{task.description}"), common.err()
+    quiet = not console.is_terminal
+    with rich.Progress(
+        *columns, words, console=console, transient=True, disable=quiet
+    ) as bar:
+        task, starting = bar.add_task("", total=total), [True]
+
+        def begin(text: str) -> None:
+            bar.update(task, description=text, advance=0 if starting else 1)
+            starting.clear()
+
+        yield begin
+
+
+def _plain_table(title: str, *headings: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column(headings[0], no_wrap=True)
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _table(task: str, entries: dict[str, Any]) -> "Table":
+    headings = ("straggler", "rate", "loss", "time", "stale", "MB", "peak KB")
+    title = f"{task}: after the same samples, in virtual seconds"
+    table = _plain_table(title, "strategy", *headings)
+    for name, entry in entries.items():
+        for key, word in (("equal", "no"), ("straggler", "yes")):
+            if (r := entry.get(key)) is None:
+                continue
+            age = "" if r["staleness"] is None else f"{r['staleness']:g}"
+            age = f"{r['alone']} alone" if r["alone"] else age
+            _, at, loss, *_ = r["curve"][-1]
+            figures = [f"{r['rate']:g}", f"{loss:.3f}", f"{at:g}", age]
+            figures += [f"{r['bytes'] / 1e6:.1f}", f"{entry['peak'] / 1e3:.0f}"]
+            table.add_row(name, word, *figures)
+    return table
+
+
+def _sweep_table(found: dict[str, Any]) -> "Table":
+    title = f"{found['task']}: steps to a loss of {found['target']:g}"
+    headings = ("batch", "rate", "steps", "serial", "compute")
+    table = _plain_table(title, "strategy", *headings)
+    for name, points in found["points"].items():
+        for p in points:
+            if p["steps"] is None:
+                told = ["", f"more than {found['most']}", "", ""]
+            else:
+                told = [f"{p['rate']:g}", f"{p['steps']:g}", f"{p['serial']:g}"]
+                told.append(f"{p['compute']:g}")
+            table.add_row(name, str(p["batch"]), *told)
+    return table

@@ -1,0 +1,100 @@
+"""One run of one strategy: train on four ranks, look on the way, then judge."""
+
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atlas.launch import launch
+from atlas.race.courses import RANKS, Course, evaluate
+from atlas.race.strategies import ENTRIES, Entry
+from atlas.timeline import virtual
+from exemplars.runtime import World, meter, span
+
+DEADLINE = 300.0
+MEMORY_STEPS = 10
+
+
+@dataclass
+class Looks:
+    """This rank's weights at even distances in samples."""
+
+    every: float
+    most: int
+    seen: list[tuple[int, Tensor]] = field(default_factory=list)
+
+    def __call__(self, samples: int, weights: Tensor) -> None:
+        """Keep them, if it is time to."""
+        due = len(self.seen) + 1
+        if due <= self.most and samples >= self.every * due:
+            with span("look", label=len(self.seen)):
+                self.seen.append((samples, weights.cpu()))
+
+
+def on_rank(w: World, name: str, course: Course) -> dict[str, Any]:
+    """What one rank does, and what it saw."""
+    looks = Looks(course.samples / course.looks, course.looks)
+    with meter() as moved:
+        extras = ENTRIES[name].run(w, course, looks)
+    return {
+        "looks": looks.seen,
+        "events": [e.as_dict() for e in moved.events],
+        "bytes": float(moved.wire),
+        **extras,
+    }
+
+
+def memory_on_rank(w: World, name: str, course: Course) -> int:
+    """The most bytes of tensors that were ever alive at once on this rank."""
+    with w.memory() as ledger:
+        ENTRIES[name].run(w, course, lambda samples, weights: None)
+    return ledger.peak["total"]
+
+
+def memory(entry: Entry, course: Course) -> int:
+    """Of the rank that needs most; a few steps tell, a ledger is slow."""
+    few = replace(course, steps=MEMORY_STEPS)
+    return max(launch(memory_on_rank, RANKS, entry.name, few, timeout=DEADLINE))
+
+
+def run(entry: Entry, course: Course) -> dict[str, Any]:
+    """Train, and judge what was seen: losses by samples and by virtual time."""
+    ranks = launch(on_rank, RANKS, entry.name, course, timeout=DEADLINE)
+    times = _times([r["events"] for r in ranks])
+    holders = [q for q in range(RANKS) if ranks[q]["looks"]]
+    if entry.kept == "first":
+        holders = holders[:1]
+    curve = []
+    for i in range(min(len(ranks[q]["looks"]) for q in holders)):
+        parts = [ranks[q]["looks"][i][1] for q in holders]
+        samples = max(ranks[q]["looks"][i][0] for q in holders)
+        at = max(times[q][i] for q in holders)
+        curve.append(
+            [samples, round(at, 3), evaluate(course.task, _keep(entry, parts))]
+        )
+    ages = [age for r in ranks for age in r.get("staleness", [])]
+    return {
+        "curve": curve,
+        "bytes": round(sum(r["bytes"] for r in ranks)),
+        "staleness": round(fmean(ages), 3) if ages else None,
+        "oldest": max(ages, default=None),
+        "alone": next((r["alone"] for r in ranks if "alone" in r), None),
+    }
+
+
+def _keep(entry: Entry, parts: list[Tensor]) -> Tensor:
+    """The weights that one would keep, of the ranks' parts."""
+    if entry.kept == "joined":
+        return torch.cat(parts)
+    return torch.stack(parts).mean(0)
+
+
+def _times(traces: list[list[dict[str, Any]]]) -> list[list[float]]:
+    """By rank: the virtual time of every look."""
+    found: list[list[float]] = [[] for _ in traces]
+    for s in virtual(traces).spans:
+        if s.name == "look":
+            found[s.rank].append(s.start)
+    return found
