@@ -1,0 +1,199 @@
+"""The numbers that the oracle's arithmetic takes and gives: records with no behaviour.
+
+Each is what a dataclass of the oracle comes to when only numbers are left, and an
+object of the same fields in JavaScript. Elements are of one sample unless a field
+says otherwise; a sample of a transformer is a sequence.
+"""
+
+from typing import NamedTuple
+
+__all__ = [
+    "Bytes",
+    "Cut",
+    "Exchange",
+    "Link",
+    "Load",
+    "Recipe",
+    "Replicas",
+    "Schedule",
+    "Speed",
+    "Times",
+    "Wires",
+    "Work",
+]
+
+
+class Work(NamedTuple):
+    """What the layers of one stage compute, keep and pass on, for one sample."""
+
+    layers: int = 0  # units: what is gathered, or recomputed, at a time
+    weights: int = 0  # parameters that tensor, filter and channel axes cut
+    shared: int = 0  # parameters that they leave whole
+    experts: int = 0  # parameters that an expert axis cuts, and a tensor axis
+    tables: int = 0  # parameters that an embedding axis cuts
+    largest: int = 0  # parameters of the largest unit
+    kernels: int = 0  # matrix products and convolutions, forward
+    flops: float = 0.0  # forward, of those that a cut divides
+    serial: float = 0.0  # forward, of those that it does not
+    scores: float = 0.0  # forward, of attention's two products
+    moved: int = 0  # elements that element-wise work reads and writes, forward
+    moved_cut: int = 0  # the same where a tensor axis cuts
+    moved_scores: int = 0  # the same of attention's scores
+    kept: int = 0  # elements saved for backward on every rank of a tensor axis
+    kept_cut: int = 0  # those that it cuts
+    kept_scores: int = 0  # those of attention's scores
+    fixed: int = 0  # bytes saved whatever the precision: masks of dropout
+    fixed_cut: int = 0  # those that a tensor axis cuts: logits in 32 bits
+    fixed_scores: int = 0  # those of attention's scores
+    inputs: int = 0  # elements that enter the units: what recomputing keeps
+    passed: int = 0  # elements that leave the stage
+    entries: int = 0  # column cuts: backward sums what entered
+    entered: int = 0  # elements at all of them
+    exits: int = 0  # row cuts: forward sums what leaves
+    left: int = 0  # elements at all of them
+    convolutions: int = 0  # layers whose filters and channels can be cut
+    narrow: int = 1  # filters of the narrowest of them
+    x: int = 0  # elements that enter them
+    y: int = 0  # elements that leave them
+    halos: int = 0  # layers whose windows reach over a border
+    halo: int = 0  # elements that one neighbour needs, forward and backward
+    norms: int = 0  # batch norms
+    normed: int = 0  # their channels
+    attentions: int = 0
+    queries: int = 0  # elements of queries and outputs
+    pairs: int = 0  # elements of keys and values
+    routes: int = 0  # layers that route tokens to experts
+    routed: int = 0  # elements of tokens sent to experts, by capacity
+    lookups: int = 0  # elements read from tables
+    indices: int = 0  # rows read from tables
+
+
+class Recipe(NamedTuple):
+    """How training is done, in bytes of one element."""
+
+    weight: int = 2
+    gradient: int = 2
+    activation: int = 2
+    state: int = 12  # of the optimizer, master weights included
+    stepped: int = 28  # read and written by the optimizer's step
+    recompute: int = 0  # 0 nothing, 1 attention's scores, 2 every unit
+    flash: int = 0  # 1: attention never stores its scores
+    overlap: int = 1  # 1: exchanges hide behind computation
+    bucket: int = 0  # bytes of a gradient bucket; 0: all in one
+
+
+class Cut(NamedTuple):
+    """How one micro-batch is divided among the ranks that share it."""
+
+    micro: int = 1  # samples of a micro-batch
+    tensor: int = 1
+    sequence: int = 0  # 1: the tensor axis cuts tokens between its layers
+    filter: int = 1
+    channel: int = 1
+    spatial: int = 1
+    context: int = 1
+    ring: int = 1  # 1: the context axis passes keys and values on; 0: it transposes
+    expert: int = 1
+    embedding: int = 1
+
+
+class Schedule(NamedTuple):
+    """The pipeline."""
+
+    stages: int = 1
+    micros: int = 1  # micro-batches of a step
+    chunks: int = 1  # stages that a rank has, interleaved
+    kind: int = 1  # 0 gpipe, 1 1f1b, 2 interleaved, 3 zero-bubble, 4 stashing
+
+
+class Replicas(NamedTuple):
+    """The data axis."""
+
+    ranks: int = 1  # that agree on the gradient of what all of them hold
+    alone: int = 1  # that agree on an expert's or a table's gradient
+    stage: int = 0  # of ZeRO; 0: plain data parallelism
+    shard: int = 1  # ranks that share one copy of the state
+
+
+class Link(NamedTuple):
+    """Seconds of a collective: launch + rounds * alpha + bytes sent * beta."""
+
+    alpha: float = 0.0
+    beta: float = 0.0
+    launch: float = 0.0
+
+
+class Wires(NamedTuple):
+    """The link that each axis uses, as its place in the cluster decides."""
+
+    tensor: Link = Link()  # or filter, channel, spatial: what cuts a layer
+    context: Link = Link()
+    expert: Link = Link()  # or embedding
+    pipeline: Link = Link()
+    data: Link = Link()
+    shard: Link = Link()  # inside one copy of a sharded state
+    copies: Link = Link()  # between copies of a sharded state
+    alone: Link = Link()  # data, without the expert axis
+
+
+class Speed(NamedTuple):
+    """The device."""
+
+    flops: float = 1.0  # a second, at the peak of this precision
+    top: float = 1.0  # share of the peak that a very large product reaches
+    half: float = 0.0  # flops of a product that reaches half of that
+    bandwidth: float = 1.0  # bytes a second, of its memory
+    overhead: float = 0.0  # seconds of a kernel that does nothing
+    step: float = 0.0  # seconds of a step that does nothing
+
+
+class Load(NamedTuple):
+    """Seconds of one micro-batch on one rank: computing, and waiting inside layers."""
+
+    forward: float = 0.0  # products
+    backward: float = 0.0
+    weights: float = 0.0  # of backward, the gradients of weights
+    forward_moved: float = 0.0  # element-wise
+    backward_moved: float = 0.0
+    cut_forward: float = 0.0  # tensor, filter, channel or spatial axis
+    cut_backward: float = 0.0
+    context_forward: float = 0.0  # what does not hide behind attention
+    context_backward: float = 0.0
+    expert_forward: float = 0.0
+    expert_backward: float = 0.0
+    message: float = 0.0  # one way between two stages
+
+
+class Exchange(NamedTuple):
+    """Seconds in which replicas agree, before any of it is hidden."""
+
+    forward: float = 0.0  # in every micro-batch
+    backward: float = 0.0
+    reduce: float = 0.0  # once a step, from the last backward on
+    gather: float = 0.0  # once a step, up to the first forward
+    pieces: int = 1  # messages that it goes in, one after the other
+
+
+class Times(NamedTuple):
+    """Seconds of one step, by what they are spent on; they add up to the step."""
+
+    compute: float = 0.0
+    memory: float = 0.0  # element-wise work: the memory's bandwidth binds
+    bubble: float = 0.0
+    cut: float = 0.0
+    context: float = 0.0
+    expert: float = 0.0
+    pipeline: float = 0.0
+    data: float = 0.0
+    optimizer: float = 0.0
+    overhead: float = 0.0
+
+
+class Bytes(NamedTuple):
+    """Bytes of one rank, by what they hold; they add up to the peak."""
+
+    parameters: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    activations: float = 0.0
+    buffers: float = 0.0
