@@ -97,7 +97,8 @@ def race(
         common.print_json({"races": made, "sweep": swept})
         return
     for name, entries in made.items():
-        common.out().print(_table(name, entries))
+        for table in _tables(name, entries):
+            common.out().print(table)
     for found in (swept or {}).values():
         common.out().print(_sweep_table(found))
 
@@ -178,21 +179,27 @@ def _plain_table(title: str, *headings: str) -> "Table":
     return table
 
 
-def _table(task: str, entries: dict[str, Any]) -> "Table":
-    headings = ("straggler", "rate", "loss", "time", "stale", "MB", "peak KB")
-    title = f"{task}: after the same samples, in virtual seconds"
-    table = _plain_table(title, "strategy", *headings)
-    for name, entry in entries.items():
-        for key, word in (("equal", "no"), ("straggler", "yes")):
-            if (r := entry.get(key)) is None:
-                continue
-            age = "" if r["staleness"] is None else f"{r['staleness']:g}"
-            age = f"{r['alone']} alone" if r["alone"] else age
+def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
+    """One with equal ranks, one with a straggler."""
+    titles = {"equal": "equal ranks", "straggler": "rank 1 three times slower"}
+    for key, words in titles.items():
+        found = [(name, e, e[key]) for name, e in entries.items() if key in e]
+        if not found:
+            continue
+        headings = ("strategy", "rate", "loss", "time", "stale", "MB", "KB")
+        table = _plain_table(f"{task}, {words}: after the same samples", *headings)
+        for name, entry, r in found:
+            age = "" if r["staleness"] is None else f"{r['staleness']:.2f}"
+            age = f"{r['alone']} steps" if r["alone"] else age
             _, at, loss, *_ = r["curve"][-1]
-            figures = [f"{r['rate']:g}", f"{loss:.3f}", f"{at:g}", age]
+            figures = [f"{r['rate']:g}", f"{loss:.3f}", f"{at:.0f}", age]
             figures += [f"{r['bytes'] / 1e6:.1f}", f"{entry['peak'] / 1e3:.0f}"]
-            table.add_row(name, word, *figures)
-    return table
+            table.add_row(name, *figures)
+        table.caption = (
+            "time: virtual seconds; stale: mean age of a gradient in updates, or steps "
+            "between meetings; MB: sent by all; KB: the most alive on a rank"
+        )
+        yield table
 
 
 def _sweep_table(found: dict[str, Any]) -> "Table":
