@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ from mkdocs.structure.files import File
 
 LOG = logging.getLogger("mkdocs.hooks.atlas")
 WATCHED = ("taxonomy", "exemplars", "measurements", "atlas", "notebooks")
+GLOSSARY = "glossary.md"
+# What only pages with formulas need: three tenths of a page's weight.
+KATEX = re.compile(
+    r"<link[^>]*vendor/katex/[^>]*>|<script[^>]*vendor/katex/[^>]*></script>"
+)
 _now: dict[str, Any] = {}
 
 
@@ -22,6 +28,7 @@ def on_config(config: Any) -> Any:
     root = Path(config.config_file_path).parent.resolve()
     pages, context = _fresh(root)
     _now["pages"], _now["context"] = pages, context
+    _now["tips"] = _tips(context)
     entries: list[Any] = []
     for item in config.nav or []:
         entries += pages.nav(root, context) if item == "@taxonomy" else [item]
@@ -47,6 +54,12 @@ def _fresh(root: Path) -> tuple[Any, Any]:
         raise PluginError("the taxonomy has problems:\n" + str(wrong)) from None
 
 
+def _tips(context: Any) -> Any:
+    from atlas.site.tips import Tips
+
+    return Tips(context.atlas.glossary)
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages; a stale record is a warning, fatal when strict."""
     pages, context = _now["pages"], _now["context"]
@@ -67,3 +80,18 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill the marked places of hand-written pages."""
     filled: str = _now["pages"].fill(markdown, _now["context"])
     return filled
+
+
+@event_priority(-50)  # after the plugins: what they write is explained too
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Explain the words of the glossary where a page first uses them."""
+    glossary = files.get_file_from_path(GLOSSARY)
+    if glossary is None or page.file.src_uri == GLOSSARY:
+        return html
+    explained: str = _now["tips"].explain(html, glossary.url_relative_to(page.file))
+    return explained
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Load KaTeX only where there is a formula, or a script that draws one."""
+    return output if "arithmatex" in output else KATEX.sub("", output)
