@@ -160,9 +160,9 @@ class Technique:
     papers: tuple[PaperKey, ...] = key("keys of taxonomy/papers.bib")
     use_when: Text = key("when it is the right choice")
     avoid_when: Text = key("when it is not")
+    pros: Text = key("what it gives")
+    cons: Text = key("what it costs")
     claims: tuple[Claim, ...] = key("what a run must show")
-    pros: Text | None = key("what it gives", default=None)
-    cons: Text | None = key("what it costs", default=None)
     not_shown: Text | None = key("what the exemplar's run cannot show", default=None)
     surveys: Mapping[Annotated[str, Ref("survey")], Text] = key(
         "survey -> the name it has there", default_factory=dict
@@ -351,9 +351,11 @@ class Finding:
     """A result that a survey reports."""
 
     says: Text = key("the result, in our words")
-    read: Literal["paper", "figure", "abstract", "report", "draft"] = key(
-        "where it was read: the paper's text, a figure of it, its abstract, an earlier "
-        "report of the authors, or a draft"
+    read: Literal["paper", "translation", "figure", "abstract", "report", "draft"] = (
+        key(
+            "where it was read: the paper, a translation, a figure, the abstract, an earlier "
+            "report of the authors, or a draft"
+        )
     )
     techniques: tuple[TechniqueId, ...] = key("what it is about", default=())
 

@@ -23,6 +23,8 @@ since: {year}
 papers: []
 use_when: Say here when it is the right choice.
 avoid_when: Say here when it is not.
+pros: Say here what it gives.
+cons: Say here what it costs.
 claims:
   - {{id: sum, says: the sum that one process computes, kind: close}}
   - {{id: calls, says: all-reduce calls, kind: exact, formula: bucketed_calls}}
