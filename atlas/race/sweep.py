@@ -6,7 +6,6 @@ then lasts as long as one layer's, not as long as all of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -42,19 +41,21 @@ def sweep(
             for rate in grid:
                 progress(f"{task}, {name}, batch {RANKS * share}, rate {rate:g}")
                 course = Course(task, most, rate, share=share, looks=LOOKS)
-                steps = steps_to(TARGET[task], name, course)
+                curve = runs.run(ENTRIES[name], course)["curve"]
+                steps = steps_to(TARGET[task], curve, course.batch)
                 found += [] if steps is None else [(steps, rate)]
             fewest = min(found, default=None)
             points[name].append(_point(name, RANKS * share, fewest))
     return {"task": task, "target": TARGET[task], "most": most, "points": points}
 
 
-def steps_to(target: float, name: str, course: Course) -> float | None:
+def steps_to(
+    target: float, curve: Sequence[Sequence[float]], batch: int
+) -> float | None:
     """Steps until the loss is at the target, between two looks by a line."""
-    curve = runs.run(ENTRIES[name], replace(course))["curve"]
     before: tuple[float, float] | None = None
     for samples, _, loss in curve:
-        step = samples / course.batch
+        step = samples / batch
         if isfinite(loss) and loss <= target:
             if before is None:
                 return float(step)

@@ -1,0 +1,114 @@
+"""The race: the exemplars with other settings, and nothing of them left changed."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+
+from atlas.race import NAMES, runs, study, sweep
+from atlas.race.courses import RANKS, Course, Name, network, task
+from atlas.race.strategies import ENTRIES, exemplar
+from atlas.site.race import verdict
+
+SHORT = Course("digits", 12, 0.3, looks=3)
+
+
+def last(name: str, course: Course) -> float:
+    """The last loss that is seen of a strategy."""
+    return float(runs.run(ENTRIES[name], course)["curve"][-1][2])
+
+
+def test_the_names_known_without_torch_are_those_that_run() -> None:
+    assert tuple(ENTRIES) == NAMES
+
+
+def test_an_exemplar_gets_its_constants_back() -> None:
+    path = "synchronous.bsp_synchronous_sgd"
+    module = importlib.import_module(f"exemplars.sync_strategy.{path}")
+    before = dict(vars(module))
+    with exemplar(path, RATE=9.0, STEPS=1):
+        assert module.RATE == 9.0
+    assert dict(vars(module)) == before
+
+
+@pytest.mark.parametrize("ground", study.TASKS)
+@pytest.mark.parametrize("entry", NAMES)
+def test_every_strategy_takes_all_the_samples(entry: str, ground: Name) -> None:
+    course = replace(SHORT, task=ground, rate=0.03, straggler=True)
+    found = runs.run(ENTRIES[entry], course)
+    samples = [row[0] for row in found["curve"]]
+    assert len(samples) == course.looks
+    # A period of eight steps may take a few samples more than were asked for.
+    assert course.samples <= samples[-1] <= course.samples + 8 * course.batch
+    times = [row[1] for row in found["curve"]]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+def test_backprop_in_layers_is_synchronous_sgd() -> None:
+    ours, theirs = last("local-parallelism:backprop", SHORT), last(NAMES[0], SHORT)
+    assert ours == pytest.approx(theirs, rel=1e-12)  # another order of additions
+
+
+def test_a_straggler_costs_synchrony_time_and_asynchrony_age() -> None:
+    equal, slow = SHORT, replace(SHORT, straggler=True)
+    bsp = [runs.run(ENTRIES[NAMES[0]], c) for c in (equal, slow)]
+    assert [r["curve"][-1][1] for r in bsp] == [12, 36]
+    assert bsp[0]["curve"][-1][2] == bsp[1]["curve"][-1][2]
+    downpour = [runs.run(ENTRIES["downpour"], c) for c in (equal, slow)]
+    assert downpour[0]["oldest"] == 2  # the two other workers, once each
+    assert downpour[1]["oldest"] == 6  # three times each
+
+
+def test_stashing_is_as_stale_as_the_pipeline_is_deep() -> None:
+    assert runs.run(ENTRIES["weight-stashing"], SHORT)["oldest"] == RANKS - 1
+
+
+def test_a_run_is_the_same_twice() -> None:
+    for name in ("downpour", "weight-stashing"):
+        assert runs.run(ENTRIES[name], SHORT) == runs.run(ENTRIES[name], SHORT)
+
+
+def test_seeds_change_the_network_and_the_batches() -> None:
+    one, two = (replace(SHORT, seed=s) for s in (1, 2))
+    assert not (task(one).batch(0, 4)[0] == task(two).batch(0, 4)[0]).all()
+    first = [next(network("digits", s).parameters()) for s in (1, 2)]
+    assert not (first[0] == first[1]).all()
+
+
+def test_the_best_rate_is_the_one_with_the_lowest_loss() -> None:
+    entry, heard = ENTRIES[NAMES[0]], list[str]()
+    rate, losses = study.best(entry, SHORT, (0.003, 0.3), heard.append)
+    assert rate == 0.3
+    assert losses[1] < losses[0]
+    assert len(heard) == 2
+
+
+def test_a_plan_knows_how_many_runs_it_makes() -> None:
+    heard: list[str] = []
+    plan = study.Plan(
+        entries=(ENTRIES["downpour"], ENTRIES["local-sgd"]),
+        tasks=("digits",),
+        seeds=(1,),
+        grid=(0.1,),
+        steps=8,
+    )
+    made = study.race(plan, heard.append)
+    assert len(heard) == plan.total
+    assert made["digits"]["downpour"]["straggler"]["rate"] == 0.1
+    assert made["digits"]["local-sgd"]["peak"] > 0
+
+
+def test_steps_to_a_target_lie_between_two_looks() -> None:
+    curve = [[64, 2.0, 3.0], [128, 4.0, 2.0], [192, 6.0, 1.0]]
+    assert sweep.steps_to(9.0, curve, batch=32) == 2
+    assert sweep.steps_to(1.5, curve, batch=32) == 5
+    assert sweep.steps_to(1.0, curve, batch=32) == 6
+    assert sweep.steps_to(0.5, curve, batch=32) is None
+
+
+def test_a_claim_is_seen_only_when_the_seeds_are_apart() -> None:
+    low, high, both = [0, 0, 1.0, 0.9, 1.1], [0, 0, 2.0, 1.9, 2.1], [0, 0, 1, 0.5, 3]
+    assert verdict(high, low).startswith("yes")
+    assert verdict(low, high).startswith("no:")
+    assert verdict(both, low).startswith("not")
