@@ -1,21 +1,14 @@
-"""Systems, papers, surveys and the reference: what the techniques stand among."""
+"""Papers, surveys and the reference: what the techniques stand among."""
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator
-from urllib.parse import urlsplit
 
-from atlas.knowledge import Paper, System
 from atlas.oracle import FORMULAS
 from atlas.oracle.emit import latex
 from atlas.site.context import Context
 from atlas.site.technique import cite
 from atlas.site.text import front, listing, md, slug
 
-OURS = (
-    "Where a system stands on the axes is this project's own classification, made "
-    "along the surveys' dimensions; each cell names its source."
-)
 # The public modules of the reference, with what each is for.
 MODULES = (
     ("exemplars.runtime", "what every exemplar imports"),
@@ -30,86 +23,6 @@ MODULES = (
     ("atlas.schedule", "who does what, when"),
     ("atlas.launch", "ranks, supervised"),
 )
-
-
-def systems(ctx: Context) -> str:
-    """All systems, oldest first."""
-    rows = ["| system | year | what it is known for | status |", "|---|---|---|---|"]
-    found = sorted(ctx.atlas.systems.values(), key=lambda s: (s.year, s.id))
-    for s in found:
-        name = f"[{md(s.name)}]({s.id}.md)"
-        rows.append(f"| {name} | {s.year} | {md(s.summary)} | {md(s.status)} |")
-    body = "\n".join(rows) if found else "No system is described yet."
-    parts = [front("Systems"), "# Systems", OURS, body]
-    return "\n\n".join(parts) + "\n"
-
-
-def system(ctx: Context, s: System) -> str:
-    """One system: what it is, and its cell on every axis."""
-    facts = [f"First appeared in {s.year}", f"status: {md(s.status)}"]
-    if s.venue_year and s.venue_year != s.year:
-        facts[0] += f", published in {s.venue_year}"
-    facts += [f"made by {md(s.made_by)}"] if s.made_by else []
-    facts += [f"licence {md(s.licence)}"] if s.licence else []
-    facts += [f"[home]({s.home})"] if s.home else []
-    parts = [
-        front(s.name, description=s.summary),
-        '<p class="crumb" markdown>[Systems](index.md)</p>',
-        f"# {md(s.name)}",
-        f'<p class="lede" markdown>{md(s.summary)}</p>',
-        " · ".join(facts),
-        "## On the axes",
-        OURS,
-        "\n".join(_cells(ctx, s)),
-        "## Papers",
-        "\n".join(
-            f"- {cite(ctx.atlas.papers[k])} [What rests on it](../papers.md#{slug(k)})"
-            for k in s.papers
-        )
-        or "No paper is recorded.",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _cells(ctx: Context, s: System) -> Iterator[str]:
-    yield "| dimension | here | source |"
-    yield "|---|---|---|"
-    axes = {a.id: a.name for a in ctx.atlas.axes}
-    for use in s.uses:
-        t = ctx.atlas.techniques[use.technique]
-        here = f"[{md(t.name)}](../{t.path}.md)"
-        source = _source(ctx, use.source, use.verified)
-        yield f"| {md(axes[t.axis])} | {here} | {source} |"
-    for cell in s.cells:
-        family = ctx.atlas.families[cell.family]
-        here = f"[{md(family.name)}](../{cell.family}/index.md)"
-        source = _source(ctx, cell.source, cell.verified)
-        yield f"| {md(axes[family.axis])} | {here} | {source} |"
-    if p := s.parallelism:
-        kinds = md(listing(p.value))
-        yield f"| what is split | {kinds} | {_source(ctx, p.source, p.verified)} |"
-    if o := s.optimizer_location:
-        source = _source(ctx, o.source, o.verified)
-        yield f"| where the optimizer runs | {md(o.value)} | {source} |"
-    if w := s.topology:
-        source = _source(ctx, w.source, w.verified)
-        yield f"| who talks to whom | {md(w.value)} | {source} |"
-
-
-def _source(ctx: Context, source: str | None, verified: bool) -> str:
-    read = "read" if verified else "not verified"
-    if source is None:
-        return read
-    if source in ctx.atlas.papers:
-        paper = ctx.atlas.papers[source]
-        return f"[{_brief(paper)}](../papers.md#{slug(source)}), {read}"
-    return f"[{md(urlsplit(source).netloc)}]({source}), {read}"
-
-
-def _brief(p: Paper) -> str:
-    first = p.authors[0]
-    last = first.split(",")[0] if "," in first else first.split()[-1]
-    return md(f"{last} {p.year}")
 
 
 def papers(ctx: Context) -> str:

@@ -5,7 +5,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from atlas.site import library, notebooks, overview, technique
+from atlas.oracle import FORMULAS
+from atlas.oracle.emit import javascript
+from atlas.site import (
+    choose,
+    chronology,
+    compare,
+    coverage,
+    families,
+    grid,
+    library,
+    matrix,
+    notebooks,
+    overview,
+    system,
+    systems,
+    technique,
+)
 from atlas.site.context import Context, read
 from atlas.site.text import attr
 
@@ -18,18 +34,24 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     ctx = context or read(root)
     out: dict[str, str | bytes] = {}
     for axis in ctx.atlas.axes:
-        out[f"{axis.id}/index.md"] = overview.axis_page(ctx, axis)
+        out[f"{axis.id}/index.md"] = families.axis_page(ctx, axis)
         for family in axis.families:
-            page = overview.family_page(ctx, axis, family)
+            page = families.family_page(ctx, axis, family)
             out[f"{axis.id}/{family.id}/index.md"] = page
     for t in ctx.atlas.techniques.values():
         out[f"{t.path}.md"] = technique.page(ctx, t)
-    out["systems/index.md"] = library.systems(ctx)
-    for s in ctx.atlas.systems.values():
-        out[f"systems/{s.id}.md"] = library.system(ctx, s)
+    out["systems/index.md"] = systems.page(ctx)
+    out.update(system.pages(ctx))
+    out["compare.md"] = compare.page(ctx)
+    out["timeline.md"] = chronology.page(ctx)
     out["papers.md"] = library.papers(ctx)
     out["surveys.md"] = library.surveys(ctx)
-    out["coverage.md"] = overview.coverage(ctx)
+    out["coverage.md"] = coverage.page(ctx)
+    out["changes.md"] = coverage.changes(ctx)
+    out["map.md"] = matrix.page(ctx)
+    out["grid.md"] = grid.page(ctx)
+    out["choose.md"] = choose.page(ctx)
+    out["assets/js/formulas.js"] = javascript(FORMULAS.values())
     out["reference/index.md"] = library.reference(ctx)
     for name, what in library.modules(ctx):
         out[f"reference/{name}.md"] = library.module(name, what)
@@ -83,11 +105,12 @@ def nav(root: Path, context: Context | None = None) -> Nav:
             pages += [f"{t.path}.md" for t in ctx.of_family(axis.id, family.id)]
             inside.append({attr(family.name): pages})
         out.append({attr(axis.name): inside})
-    made = sorted(ctx.atlas.systems.values(), key=lambda s: (s.year, s.id))
-    found = ["systems/index.md", *(f"systems/{s.id}.md" for s in made)]
-    out.append({"Systems": found})
+    views = {"Map": "map.md", "Langer's grid": "grid.md", "Choose": "choose.md"}
+    out.append({"Views": [{name: uri} for name, uri in views.items()]})
+    # the page of one system is reached from these; mkdocs.yml keeps it out of nav
+    out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
     more: Nav = [{"Papers": "papers.md"}, {"Surveys": "surveys.md"}]
-    more.append({"Coverage": "coverage.md"})
+    more += [{"Coverage": "coverage.md"}, {"Changes": "changes.md"}]
     if kept := notebooks.names(root):
         pages = ["notebooks/index.md", *(f"notebooks/{n}.md" for n in kept)]
         out.append({"Notebooks": pages})

@@ -1,0 +1,262 @@
+"""Two to four systems or techniques side by side, differences first."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from atlas.knowledge import Claim, System, Technique
+from atlas.oracle.emit import latex
+from atlas.site import address
+from atlas.site.context import BACKENDS, Context, formula_of
+from atlas.site.evidence import all_hold
+from atlas.site.standing import (
+    FORWARD,
+    by_age,
+    likeness,
+    places,
+    proven,
+    verified,
+)
+from atlas.site.text import front, md, slug
+
+HERE = "compare.md"
+STARTS = 12  # how many comparisons the page suggests
+RUNGS = {"gloo": "gloo", "dry": "dry run", "emulated": "emulated GPU", "nccl": "NCCL"}
+# What is compared, in this order; a row that no choice has is left out.
+ROWS = {
+    "kind": "Kind",
+    "year": "First appeared",
+    "venue": "Published",
+    "sync-strategy": "Sync strategy",
+    "parameter-distribution": "Parameter distribution",
+    "communication-pattern": "Communication pattern",
+    "techniques": "Techniques",
+    "split": "What is split",
+    "optimizer": "Where the optimizer runs",
+    "topology": "Who talks to whom",
+    "use": "Use it when",
+    "avoid": "Avoid it when",
+    "pros": "What it gives",
+    "cons": "What it costs",
+    "claims": "Claims",
+    "rungs": "Run by this project",
+    "proven": "Techniques run here",
+    "shown": "What the run cannot show",
+    "production": "In production",
+    "users": "Systems that use it",
+    "hardware": "Hardware",
+    "largest": "Largest run",
+    "status": "Status",
+    "maker": "Made by",
+    "licence": "Licence",
+    "surveys": "Named by surveys",
+    "relations": "Relations",
+    "papers": "Papers",
+    "read": "Sources read",
+}
+Value = str | list[str | int]
+
+
+def key(ctx: Context, ident: str, kind: str = "system") -> str:
+    """A system's or a technique's name in the address of a comparison."""
+    taken = kind == "technique" and ident in ctx.atlas.systems
+    return f"technique.{ident}" if taken else ident
+
+
+def compare_link(
+    ctx: Context, ident: str, here: str, *others: str, kind: str = "system"
+) -> str:
+    """From the page `here`: the comparison of one thing with others of its kind."""
+    chosen = zip("abcd", (ident, *others), strict=False)
+    query = "&amp;".join(f"{slot}={key(ctx, i, kind)}" for slot, i in chosen)
+    return address.link(here, f"{HERE}?{query}")
+
+
+def page(ctx: Context) -> str:
+    """The page: without script it says so and leads to the same data."""
+    about = "Two to four systems or techniques side by side, differences first."
+    head = front("Compare", description=about, hide=["navigation", "toc"])
+    json_ = address.link(HERE, "taxonomy.json")
+    data = json.dumps(table(ctx), separators=(",", ":"), ensure_ascii=True)
+    return "\n".join(
+        [
+            head + address.assets(HERE, "systems.css", "permalink.js", "compare.js"),
+            "",
+            "# Compare",
+            "",
+            f'<p class="lede">{about}</p>',
+            '<section class="compare-view" data-search-exclude>',
+            f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}'
+            "</script>",
+            '<div class="compare-static">',
+            "<p>Choosing needs JavaScript, which is off in this browser. The same data "
+            f'is in <a href="{json_}">taxonomy.json</a>, and the terminal compares '
+            "too:</p>",
+            "<pre><code>atlas compare horovod pytorch-ddp</code></pre>",
+            "<p>Every system and technique has a page of its own:</p>",
+            *_lists(ctx),
+            "</div>",
+            *_starts(ctx),
+            "</section>",
+            "",
+        ]
+    )
+
+
+def _lists(ctx: Context) -> Iterator[str]:
+    systems = sorted(ctx.atlas.systems.values(), key=lambda s: (s.name.lower(), s.id))
+    named = ((s.name, f"systems/{s.id}.md") for s in systems)
+    yield f"<p><strong>Systems</strong>: {_links(named)}</p>"
+    found = sorted(ctx.atlas.techniques.values(), key=lambda t: (t.name.lower(), t.id))
+    listed = ((t.name, f"{t.path}.md") for t in found)
+    yield f"<p><strong>Techniques</strong>: {_links(listed)}</p>"
+
+
+def _links(named: Iterator[tuple[str, str]]) -> str:
+    return ", ".join(
+        f'<a href="{address.link(HERE, to)}">{md(name)}</a>' for name, to in named
+    )
+
+
+def _starts(ctx: Context) -> Iterator[str]:
+    pairs = list(starts(ctx))
+    if not pairs:
+        return
+    yield '<div class="starts"><h2>Start from</h2><ul>'
+    systems = ctx.atlas.systems
+    for one, other in pairs:
+        to = compare_link(ctx, one, HERE, other)
+        names = f"{md(systems[one].name)} and {md(systems[other].name)}"
+        yield f'<li><a href="{to}">{names}</a></li>'
+    yield "</ul></div>"
+
+
+def starts(ctx: Context) -> Iterator[tuple[str, str]]:
+    """Pairs worth comparing: those the papers compare, then those most alike."""
+    wanted = [
+        (r.system, s.id)
+        for kind in ("compares-with", "succeeds")
+        for s in by_age(ctx.atlas)
+        for r in s.relations
+        if r.kind == kind
+    ]
+    alike = likeness(ctx.atlas)
+    near = sorted(
+        (-like.score, one, like.system) for one in alike for like in alike[one]
+    )
+    wanted += [(one, other) for _, one, other in near]
+    seen: set[frozenset[str]] = set()
+    often: dict[str, int] = {}
+    for one, other in wanted:
+        pair = frozenset((one, other))
+        if len(pair) < 2 or pair in seen or max(often.get(x, 0) for x in pair) > 1:
+            continue
+        seen.add(pair)
+        for x in pair:
+            often[x] = often.get(x, 0) + 1
+        yield one, other
+        if len(seen) == STARTS:
+            return
+
+
+def table(ctx: Context) -> dict[str, Any]:
+    """All that can be compared: row -> title, and everything by its key."""
+    things = {key(ctx, s.id): _system(ctx, s) for s in ctx.atlas.systems.values()}
+    for t in ctx.atlas.techniques.values():
+        things[key(ctx, t.id, "technique")] = _technique(ctx, t)
+    return {"rows": list(ROWS.items()), "things": things}
+
+
+def _thing(one: Any, to: str, rows: dict[str, list[Value]]) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "to": address.link(HERE, to),
+        "says": one.summary,
+        "also": list(one.also_called),
+        "rows": {row: values for row, values in rows.items() if values},
+    }
+
+
+def _system(ctx: Context, s: System) -> dict[str, Any]:
+    rows: dict[str, list[Value]] = {"kind": ["system"], "year": [str(s.year)]}
+    rows["venue"] = [str(s.venue_year)] if s.venue_year else []
+    for axis, found in places(ctx.atlas, s).items():
+        rows[axis] = [_family(ctx, p.family, p.verified) for p in found]
+    rows["techniques"] = [_use(ctx, u.technique, u.verified) for u in s.uses]
+    if p := s.parallelism:
+        rows["split"] = [_said(kind, p.verified) for kind in p.value]
+    if o := s.optimizer_location:
+        rows["optimizer"] = [_said(o.value.replace("-", " "), o.verified)]
+    if w := s.topology:
+        rows["topology"] = [_said(w.value, w.verified)]
+    for row, fact in (("hardware", s.hardware), ("largest", s.largest_run)):
+        rows[row] = [_said(fact.says, fact.verified)] if fact else []
+    rows["proven"] = _share(*proven(ctx, s))
+    rows["status"] = [s.status]
+    rows["maker"] = [s.made_by] if s.made_by else []
+    rows["licence"] = [s.licence] if s.licence else []
+    rows["surveys"] = [ctx.atlas.surveys[v].name for v in s.surveys]
+    for r in s.relations:
+        named = f"{FORWARD[r.kind]} {ctx.atlas.systems[r.system].name}"
+        to = address.link(HERE, f"systems/{r.system}.md")
+        rows.setdefault("relations", []).append(_said(named, r.verified, to))
+    rows["papers"] = [_paper(ctx, k) for k in s.papers]
+    rows["read"] = _share(*verified(s))
+    return _thing(s, f"systems/{s.id}.md", rows)
+
+
+def _technique(ctx: Context, t: Technique) -> dict[str, Any]:
+    rows: dict[str, list[Value]] = {"kind": ["technique"], "year": [str(t.since)]}
+    for axis, family in {t.axis: t.family, **t.also}.items():
+        rows[axis] = [_family(ctx, f"{axis}/{family}", True)]
+    rows["use"], rows["avoid"] = [t.use_when], [t.avoid_when]
+    rows["pros"] = [t.pros] if t.pros else []
+    rows["cons"] = [t.cons] if t.cons else []
+    rows["claims"] = [_claim(c) for c in t.claims]
+    rows["rungs"] = [_rung(ctx, t, b) for b in BACKENDS if ctx.sizes(t.id, b)]
+    rows["rungs"] = rows["rungs"] or ["not yet"]
+    rows["shown"] = [t.not_shown] if t.not_shown else []
+    rows["production"] = [[p.name, p.source] for p in t.production]
+    users = ctx.atlas.users(t.id)
+    rows["users"] = [[s.name, address.link(HERE, f"systems/{s.id}.md")] for s in users]
+    rows["surveys"] = [ctx.atlas.surveys[v].name for v in t.surveys]
+    rows["papers"] = [_paper(ctx, k) for k in t.papers]
+    return _thing(t, f"{t.path}.md", rows)
+
+
+def _said(text: str, read: bool, to: str = "") -> Value:
+    """A value: its text, where it leads, and 1 where it was not verified."""
+    if read:
+        return [text, to] if to else text
+    return [text, to, 1]
+
+
+def _family(ctx: Context, path: str, read: bool) -> Value:
+    name = ctx.atlas.families[path].name
+    return _said(name, read, address.link(HERE, f"{path}/index.md"))
+
+
+def _use(ctx: Context, technique: str, read: bool) -> Value:
+    t = ctx.atlas.techniques[technique]
+    return _said(t.name, read, address.link(HERE, f"{t.path}.md"))
+
+
+def _paper(ctx: Context, paper: str) -> Value:
+    p = ctx.atlas.papers[paper]
+    return [f"{p.title}, {p.year}", address.link(HERE, f"papers.md#{slug(paper)}")]
+
+
+def _share(some: int, of: int) -> list[Value]:
+    return [f"{some} of {of}"] if of else []
+
+
+def _rung(ctx: Context, t: Technique, backend: str) -> str:
+    word = "holds" if all_hold(ctx, t, backend) else "a claim does not hold"
+    old = ", older source" if ctx.stale(t.id, backend) else ""
+    return f"{RUNGS[backend]}: {word}{old}"
+
+
+def _claim(claim: Claim) -> Value:
+    """A claim, with its formula as LaTeX where it has one."""
+    fn = formula_of(claim)
+    return [claim.says, "", 0, latex(fn)] if fn else claim.says
