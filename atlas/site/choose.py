@@ -25,9 +25,10 @@ def page(ctx: Context) -> str:
     if made is None or not made.questions:
         return "\n\n".join([*parts, "No question is written yet."]) + "\n"
     parts += [
-        f'<p class="lede">{len(made.questions)} questions about your model and your '
-        "machines, at most four of them on any way. Each way ends in a technique, the "
-        "reason, its source, and a plan to work out.</p>",
+        f'<p class="lede">{spelled(len(made.questions)).capitalize()} questions about '
+        f"your model and your machines, at most {spelled(longest(made))} of them on "
+        "any way. Each way ends in a technique, the reason, its source, and a plan to work "
+        "out.</p>",
         address.assets(HERE, "views.css", "choose.js"),
         '<div class="choose" id="choose">',
         '<nav class="trail" aria-label="Your answers" hidden></nav>'
@@ -41,6 +42,20 @@ def page(ctx: Context) -> str:
         "[ParaDL](papers.md#kahira2021oracle); the words and the order are ours.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def spelled(n: int) -> str:
+    """A small number as a word."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+    return words[n] if n < len(words) else str(n)
+
+
+def longest(made: Choose) -> int:
+    """The most questions that anybody has to answer."""
+    asked: dict[str, int] = {}
+    for q in reversed(made.questions):  # answers lead only to later ones
+        asked[q.id] = 1 + max(asked.get(a.to, 0) for a in q.answers)
+    return asked[made.questions[0].id]
 
 
 def _target(made: Choose, to: str) -> str:

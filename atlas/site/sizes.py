@@ -107,7 +107,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
 }
 # What a page compares, in this order, and how a claim's words tell which it is.
 QUANTITIES = (
-    ("memory", "Bytes it holds"),
+    ("memory", "What it holds"),
     ("bytes", "Bytes it sends"),
     ("time", "Time and waiting"),
     ("age", "Age and agreement"),
