@@ -122,10 +122,12 @@ def main(w: World) -> None:
     x = w.randn(TOKENS, WIDTH).requires_grad_()
     mine = parameters(w, [w.rank])
     few, kept = layer(x, mine, SCARCE)
-    with meter() as forward:
-        y, _ = layer(x, mine, AMPLE)
-    with meter() as backward:
-        grads = list(torch.autograd.grad(y.square().sum(), [x, *mine]))
+    grads = list[Tensor]()
+    with w.memory(parameters=lambda: mine, gradients=lambda: grads):
+        with meter() as forward:
+            y, _ = layer(x, mine, AMPLE)
+        with meter() as backward:
+            grads += torch.autograd.grad(y.square().sum(), [x, *mine])
     dist.all_reduce(grads[1])  # the gate's, as in data parallelism
 
     def whole(seats: int) -> list[Tensor]:

@@ -126,7 +126,7 @@ def main(w: World) -> None:
     at, (d, q, k) = Place(w), factors(w.size)
     layer = [t.requires_grad_() for t in cut(network(w, at.stage), at.tensor)]
     batch = w.randn(d, MICROS, ROWS, WIDTH, of_rank=0)
-    with meter() as inner:
+    with w.memory(parameters=lambda: layer), meter() as inner:
         loss = pipeline(at, layer, batch[at.data.rank()])
     grads = (t.grad for t in layer if t.grad is not None)
     sums = parameters_to_vector([loss, *grads])

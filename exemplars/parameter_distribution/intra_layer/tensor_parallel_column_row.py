@@ -130,10 +130,11 @@ def main(w: World) -> None:
     w.require(w.size <= HEADS, most)
     blocks = nn.Sequential(*(SplitBlock(b, w) for b in network().to(w.device)))
     x = w.randn(BATCH, TOKENS, WIDTH, of_rank=0).requires_grad_()
-    with meter() as forward:
-        y = blocks(x)
-    with meter() as backward:
-        y.square().sum().backward()
+    with w.memory(parameters=blocks.parameters):
+        with meter() as forward:
+            y = blocks(x)
+        with meter() as backward:
+            y.square().sum().backward()
     # Sums of p parts instead of one long sum, through LAYERS layers each way.
     w.check("output", y, lambda: reference(w, x)[0], slack=16)
     grads = gradients(x, blocks)

@@ -125,12 +125,14 @@ def main(w: World) -> None:
     most = f"{w.size} ranks for {HEADS} heads: use at most {HEADS}"
     w.require(w.size <= HEADS, most)
     qkv, dout = (x.tensor_split(w.size)[w.rank] for x in whole(w))
-    with meter() as moved:
+    grads = list[Tensor]()
+    memory = w.memory(tokens=lambda: [qkv], gradients=lambda: grads)
+    with memory, meter() as moved:
         out = ulysses(qkv.requires_grad_(), cut(w.size))
-        (dqkv,) = torch.autograd.grad(out, qkv, dout)
+        grads += torch.autograd.grad(out, qkv, dout)
     # The same sums over the same tokens; kernels may group them otherwise.
     w.check("output", out, lambda: reference(w)[0], slack=16)
-    w.check("gradient", dqkv, lambda: reference(w)[1], slack=16)
+    w.check("gradient", grads[0], lambda: reference(w)[1], slack=16)
     given = dict(n=TOKENS, heads=HEADS, h=WIDTH, b=8)
     counts = dict(calls=moved.count, payload=moved.payload)
     report(w, given=given, ranks=w.size, **counts)
