@@ -90,6 +90,8 @@ def _technique(atlas: Atlas, t: Technique) -> Sections:
     yield "Where it belongs", [f"{t.axis}: {t.family}", *also, *called]
     yield "Use it when", [t.use_when]
     yield "Not when", [t.avoid_when]
+    yield "Gives", [t.pros]
+    yield "Costs", [t.cons]
     yield "Claims", [line for claim in t.claims for line in _claim(claim)]
     yield "Proven", _proven(atlas, t)
     yield "Not shown by the run", [t.not_shown] if t.not_shown else []

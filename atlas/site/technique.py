@@ -1,7 +1,7 @@
 """The page of one technique, in an order that never changes."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from atlas.knowledge import Mutant, Paper, Technique
 from atlas.site import annotate, evidence, notebooks, replay
@@ -9,7 +9,7 @@ from atlas.site.context import Context, Json
 from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
 from atlas.site.text import attr, fence, front, listing, md, number, slug
 
-NOT_WRITTEN = "The exemplar is not written yet."
+NOT_WRITTEN = "Exemplar not written yet"
 # The headings of every technique's page, in order.
 SECTIONS = (
     "The run, replayed",
@@ -24,11 +24,36 @@ SECTIONS = (
     "Papers",
     "API",
 )
+# The same where the exemplar is still to be written.
+UNWRITTEN = (
+    "What its run will have to show",
+    "In production",
+    "Who uses it",
+    "Papers",
+    "See also",
+    "Write it",
+)
+# How a run is held to a claim of each kind.
+HELD = {
+    "equal": "bit for bit",
+    "close": "to rounding",
+    "exact": "exactly the number predicted",
+    "bound": "never above the bound",
+    "statistical": "within a stated band",
+}
 
 
 def page(ctx: Context, t: Technique) -> str:
     """The whole page as Markdown."""
-    bodies = (
+    titles, bodies = _written(ctx, t) if ctx.written(t) else _unwritten(ctx, t)
+    sections = zip(titles, bodies, strict=True)
+    text = [head(ctx, t), *(f"## {title}\n\n{body}" for title, body in sections)]
+    return "\n\n".join(part.rstrip() for part in text) + "\n"
+
+
+def _written(ctx: Context, t: Technique) -> tuple[Sequence[str], Sequence[str]]:
+    """Headings and bodies of a technique that runs."""
+    return SECTIONS, (
         replayed(ctx, t),
         how(ctx, t),
         measured(ctx, t),
@@ -41,9 +66,18 @@ def page(ctx: Context, t: Technique) -> str:
         papers(ctx, t),
         api(ctx, t),
     )
-    sections = zip(SECTIONS, bodies, strict=True)
-    text = [head(ctx, t), *(f"## {title}\n\n{body}" for title, body in sections)]
-    return "\n\n".join(part.rstrip() for part in text) + "\n"
+
+
+def _unwritten(ctx: Context, t: Technique) -> tuple[Sequence[str], Sequence[str]]:
+    """Headings and bodies of a technique that is described and does not run yet."""
+    return UNWRITTEN, (
+        claims(t),
+        production(ctx, t),
+        users(ctx, t),
+        papers(ctx, t),
+        neighbours(ctx, t),
+        write_it(ctx, t),
+    )
 
 
 def up(depth: int) -> str:
@@ -68,7 +102,7 @@ def head(ctx: Context, t: Technique) -> str:
     near = [link(ctx, i) for i in t.see_also]
     more = names + f"Since {t.since}."
     more += f" Also on {listing(also)}." if also else ""
-    more += f" See also {listing(near)}." if near else ""
+    more += f" See also {listing(near)}." if near and ctx.written(t) else ""
     return (
         front(
             t.name,
@@ -81,12 +115,59 @@ def head(ctx: Context, t: Technique) -> str:
         + f'<p class="crumb" markdown>{crumb}</p>\n\n'
         + f"# {md(t.name)}\n\n"
         + f'<p class="lede" markdown>{md(t.summary)}</p>\n\n'
-        + evidence.badges(ctx, t)
+        + _badges(ctx, t)
         + "\n\n"
         + '<dl class="when">'
         + f"<div><dt>Use it when</dt><dd>{md(t.use_when)}</dd></div>"
         + f"<div><dt>Avoid it when</dt><dd>{md(t.avoid_when)}</dd></div></dl>\n\n"
+        + '<dl class="when gives">'
+        + f"<div><dt>Gives</dt><dd>{md(t.pros)}</dd></div>"
+        + f"<div><dt>Costs</dt><dd>{md(t.cons)}</dd></div></dl>\n\n"
         + f'<p class="quiet" markdown>{more}</p>\n'
+    )
+
+
+def _badges(ctx: Context, t: Technique) -> str:
+    """What was run where; of what does not run, that alone."""
+    if ctx.written(t):
+        return evidence.badges(ctx, t)
+    return f'<div class="badges">{evidence.badge(NOT_WRITTEN, "warn")}</div>'
+
+
+def claims(t: Technique) -> str:
+    """What the exemplar must prove, before it exists."""
+    rows = "\n".join(
+        f"| {md(c.says[:1].upper() + c.says[1:])} | {HELD[c.kind]} "
+        f"| {'on every rank' if c.per == 'rank' else 'of the whole run'} |"
+        for c in t.claims
+    )
+    return (
+        "No program here does this yet. These claims wait for it: the exemplar "
+        "counts when its run has shown them all.\n\n"
+        f"| claim | held | checked |\n|---|---|---|\n{rows}"
+    )
+
+
+def neighbours(ctx: Context, t: Technique) -> str:
+    """The techniques beside it, and whether they run."""
+    if not t.see_also:
+        return "No neighbouring technique is named yet."
+    near = [ctx.atlas.techniques[i] for i in t.see_also]
+    return "\n".join(
+        f"- {link(ctx, n.id)}: {md(n.summary)}"
+        + ("" if ctx.written(n) else f" *({NOT_WRITTEN.lower()})*")
+        for n in near
+    )
+
+
+def write_it(ctx: Context, t: Technique) -> str:
+    """Where the exemplar belongs, and where the data is."""
+    return (
+        f"The exemplar's place is `{t.exemplar.as_posix()}`: one file, at most 150 "
+        "lines, whose `main` does this with torch.distributed and reports the claims "
+        "above. Its formulas go to `atlas/oracle/formulas.py`; "
+        f"`pytest -k {t.id}` then runs it on 1 to 8 ranks.\n\n"
+        f'<p class="quiet files" markdown>Data: {_file(ctx, t.yaml.as_posix())}</p>'
     )
 
 
@@ -98,8 +179,6 @@ def link(ctx: Context, technique: str, depth: int = 2) -> str:
 
 def replayed(ctx: Context, t: Technique) -> str:
     """The recorded run, or why there is none."""
-    if not ctx.written(t):
-        return NOT_WRITTEN
     found, run = ctx.record(t.id, "gloo"), ctx.shown(t.id)
     if found is None or run is None:
         return f"No run is recorded yet: `atlas record {t.id}` makes one."
@@ -131,8 +210,6 @@ def _figure(
 
 def how(ctx: Context, t: Technique) -> str:
     """What the exemplar says of itself."""
-    if not ctx.written(t):
-        return NOT_WRITTEN
     return annotate.explanation(ctx.source(t)) or md(t.summary)
 
 
@@ -145,8 +222,6 @@ def measured(ctx: Context, t: Technique) -> str:
             f"The figures are those of the run on {run['p']} ranks; the formulas are "
             "the ones that the tests evaluate.\n\n"
         )
-    elif not ctx.written(t):
-        intro = f"{NOT_WRITTEN} This is what its run will have to show.\n\n"
     return f"{intro}{evidence.cards(ctx, t)}\n\n{evidence.table(ctx, t)}\n"
 
 
@@ -155,15 +230,11 @@ def grows(ctx: Context, t: Technique) -> str:
     drawn = evidence.curves(ctx, t)
     if drawn:
         return drawn + "\n"
-    if not ctx.written(t):
-        return NOT_WRITTEN
     return "No recorded claim of this technique is a formula in p."
 
 
 def code(ctx: Context, t: Technique) -> str:
     """The program itself."""
-    if not ctx.written(t):
-        return f"{NOT_WRITTEN} Its place is `{t.exemplar.as_posix()}`."
     return annotate.code_block(ctx.source(t), t.exemplar.as_posix())
 
 
@@ -174,8 +245,6 @@ def default_ranks(t: Technique) -> int:
 
 def run_it(ctx: Context, t: Technique) -> str:
     """Commands to copy."""
-    if not ctx.written(t):
-        return NOT_WRITTEN
     p = default_ranks(t)
     torchrun = f"torchrun --standalone --nproc-per-node {p} -m {t.module}"
     parts = [
@@ -226,8 +295,7 @@ def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> str:
         f"{{ #mutant-{slug(m.id)} }}",
         md(m.says),
     ]
-    if ctx.written(t):
-        parts.append(fence(diff(ctx.source(t), m, t.exemplar.name), "{ .diff }"))
+    parts.append(fence(diff(ctx.source(t), m, t.exemplar.name), "{ .diff }"))
     parts.append(_caught(t, m, seen))
     if seen and seen.get("run"):
         ident = f"replay-{slug(m.id)}"
@@ -351,23 +419,17 @@ def papers(ctx: Context, t: Technique) -> str:
         for key, term in t.surveys.items():
             survey = ctx.atlas.surveys.get(key)
             name = md(survey.name if survey else key)
-            lines.append(f"- [{name}](../../surveys.md#{slug(key)}): {md(term)}")
+            lines.append(f"- [{name}](../../surveys/{key}.md): {md(term)}")
     return "\n".join(lines)
 
 
 def api(ctx: Context, t: Technique) -> str:
     """The exemplar's functions, and where its files are."""
-    parts = []
-    if ctx.written(t):
-        parts += [f"::: {t.module}.{m}" for m in annotate.members(ctx.source(t))]
-    else:
-        parts.append(NOT_WRITTEN)
+    parts = [f"::: {t.module}.{m}" for m in annotate.members(ctx.source(t))]
+    data, program = _file(ctx, t.yaml.as_posix()), _file(ctx, t.exemplar.as_posix())
     parts.append(
-        f'<p class="quiet files" markdown>Data: {_file(ctx, t.yaml.as_posix())}'
+        f'<p class="quiet files" markdown>Data: {data} · Program: {program}</p>'
     )
-    if ctx.written(t):
-        parts[-1] += f" · Program: {_file(ctx, t.exemplar.as_posix())}"
-    parts[-1] += "</p>"
     return "\n\n".join(parts)
 
 
