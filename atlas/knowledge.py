@@ -70,6 +70,7 @@ from atlas.typed import BAD, Reader, Reference, nearest, one_of, schema
 from atlas.yamlmarks import Mark, Node, Problem, Refused, read_text, read_tree, shown
 
 __all__ = [
+    "Ambiguity",
     "Answer",
     "Atlas",
     "Axis",
@@ -77,6 +78,7 @@ __all__ = [
     "Choose",
     "Claim",
     "Comparison",
+    "Concept",
     "Crosswalk",
     "Fact",
     "Family",

@@ -12,12 +12,16 @@ from atlas.site import (
     chronology,
     compare,
     coverage,
+    crosswalk,
     families,
+    glossary,
     grid,
     library,
     matrix,
     notebooks,
     overview,
+    papers,
+    surveys,
     system,
     systems,
     technique,
@@ -44,8 +48,11 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     out.update(system.pages(ctx))
     out["compare.md"] = compare.page(ctx)
     out["timeline.md"] = chronology.page(ctx)
-    out["papers.md"] = library.papers(ctx)
-    out["surveys.md"] = library.surveys(ctx)
+    out["papers.md"] = papers.page(ctx)
+    out["papers.bib"] = papers.source(ctx)
+    out.update(surveys.pages(ctx))
+    out["crosswalk.md"] = crosswalk.page(ctx)
+    out["glossary.md"] = glossary.page(ctx)
     out["coverage.md"] = coverage.page(ctx)
     out["changes.md"] = coverage.changes(ctx)
     out["map.md"] = matrix.page(ctx)
@@ -77,6 +84,8 @@ def taxonomy(ctx: Context) -> str:
         "systems": {k: _plain(v) for k, v in ctx.atlas.systems.items()},
         "surveys": {k: _plain(v) for k, v in ctx.atlas.surveys.items()},
         "papers": {k: _plain(v) for k, v in ctx.atlas.papers.items()},
+        "glossary": _plain(ctx.atlas.glossary),
+        "crosswalk": _plain(ctx.atlas.crosswalk),
     }
     return json.dumps(data, indent=1, sort_keys=True, default=dict) + "\n"
 
@@ -109,7 +118,10 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
-    more: Nav = [{"Papers": "papers.md"}, {"Surveys": "surveys.md"}]
+    filed = [{"All five": "surveys.md"}]
+    filed += [{attr(v.name): surveys.home(v)} for v in ctx.atlas.surveys.values()]
+    more: Nav = [{"Glossary": "glossary.md"}, {"Crosswalk": "crosswalk.md"}]
+    more += [{"Surveys": filed}, {"Papers": "papers.md"}]
     more += [{"Coverage": "coverage.md"}, {"Changes": "changes.md"}]
     if kept := notebooks.names(root):
         pages = ["notebooks/index.md", *(f"notebooks/{n}.md" for n in kept)]
@@ -134,8 +146,12 @@ def source_of(uri: str) -> str | None:
             return f"notebooks/{name}.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"
+        case ["surveys", name]:
+            return f"taxonomy/surveys/{name}.yaml"
         case ["papers"]:
             return "taxonomy/papers.bib"
+        case ["glossary" | "crosswalk" as name]:
+            return f"taxonomy/{name}.yaml"
         case [*_, "index"] if parts[0] not in ("systems", "notebooks", "reference"):
             return "taxonomy/axes.yaml"
     return None

@@ -6,7 +6,7 @@ and definitions, never headings, code, links, tables, figures or formulas.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from atlas.knowledge import Word
@@ -118,7 +118,24 @@ class Tips:
                 depth = max(0, depth - 1)
         return "".join([*out, html[at:]])
 
+    def linked(self, text: str, word: Word) -> str:
+        """A definition in which other words lead to their own, on the same page."""
+        return self._marked(text, {word.term}, lambda w: f'href="#{anchor(w.term)}"')
+
     def _explained(self, text: str, glossary: str, seen: set[str]) -> str:
+        return self._marked(
+            text,
+            seen,
+            lambda w: (
+                f'class="term" href="{glossary}#{anchor(w.term)}" '
+                f'title="{attr(w.says)}"'
+            ),
+        )
+
+    def _marked(
+        self, text: str, seen: set[str], attributes: Callable[[Word], str]
+    ) -> str:
+        """The text with each word's first place made a link."""
         out: list[str] = []
         at = 0
         for match, word in self.find(text):
@@ -126,10 +143,7 @@ class Tips:
                 continue
             seen.add(word.term)
             out.append(text[at : match.start()])
-            out.append(
-                f'<a class="term" href="{glossary}#{anchor(word.term)}" '
-                f'title="{attr(word.says)}">{match[0]}</a>'
-            )
+            out.append(f"<a {attributes(word)}>{match[0]}</a>")
             at = match.end()
         return "".join([*out, text[at:]])
 
