@@ -17,7 +17,8 @@ from atlas.launch import launch
 from atlas.record import RecordError, compact, write_text
 
 PLACE = Path("measurements") / "studies" / "production.json"
-MODULES = ("ring", "bsp", "zero", "tensor", "pipeline", "top_k")
+MODULES = ["ring", "halving_doubling", "hierarchical", "all_to_all", "shared_memory"]
+MODULES += ["bsp", "zero_1", "zero", "tensor", "pipeline", "top_k", "powersgd"]
 DEADLINE = 600.0
 TIMES = ("ours_seconds", "theirs_seconds", "ratio")
 
