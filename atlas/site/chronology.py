@@ -1,5 +1,6 @@
 """The timeline: systems and techniques by year, in the families of each axis."""
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -68,17 +69,27 @@ def years(ctx: Context) -> list[int]:
     return list(range(BEFORE, max([LAST, *techniques, *systems]) + 1))
 
 
+def weights(found: Grid, axis: Axis) -> dict[str, int]:
+    """Family -> how wide its column is: by the root of how much stands in it."""
+    counts = {
+        f.id: sum(len(cells.get(f.id, ())) for cells in found.values())
+        for f in axis.families
+    }
+    return {family: max(3, round(math.sqrt(n))) for family, n in counts.items()}
+
+
 def _axis(ctx: Context, axis: Axis) -> str:
     found = grid(ctx, axis)
-    columns = [f.id for f in axis.families]
+    width = weights(found, axis)
+    columns = " ".join(f"minmax(0,{w}fr)" for w in width.values())
     heads = "".join(
-        f'<li data-family="{f.id}"><a href="'
+        f'<li data-family="{f.id}" data-width="{width[f.id]}"><a href="'
         f'{address.link(HERE, f"{f.path}/index.md")}">{md(f.name)}</a></li>'
         for f in axis.families
     )
     rows = "\n".join(_year(axis, y, found.get(y, {})) for y in years(ctx))
     return (
-        f'<div class="t-axis" id="{axis.id}" style="--n:{len(columns)}">\n'
+        f'<div class="t-axis" id="{axis.id}" style="--columns:{columns}">\n'
         f"<h2>{md(axis.name)}: {md(axis.question)}</h2>\n"
         f'<div class="t-box" role="region" tabindex="0" aria-label="{attr(axis.name)} '
         f'by year">\n<ul class="t-heads" aria-label="Families">{heads}</ul>\n'

@@ -20,7 +20,7 @@ from atlas.site.standing import (
 from atlas.site.text import front, md, slug
 
 HERE = "compare.md"
-STARTS = 12  # how many comparisons the page suggests
+STARTS = 9  # how many comparisons the page suggests, of systems and of techniques
 RUNGS = {"gloo": "gloo", "dry": "dry run", "emulated": "emulated GPU", "nccl": "NCCL"}
 # What is compared, in this order; a row that no choice has is left out.
 ROWS = {
@@ -119,20 +119,31 @@ def _links(named: Iterator[tuple[str, str]]) -> str:
 
 
 def _starts(ctx: Context) -> Iterator[str]:
-    pairs = list(starts(ctx))
-    if not pairs:
-        return
     yield '<div class="starts"><h2>Start from</h2><ul>'
-    systems = ctx.atlas.systems
-    for one, other in pairs:
-        to = compare_link(ctx, one, HERE, other)
-        names = f"{md(systems[one].name)} and {md(systems[other].name)}"
-        yield f'<li><a href="{to}">{names}</a></li>'
+    named: dict[str, Any] = {"system": ctx.atlas.systems}
+    named["technique"] = ctx.atlas.techniques
+    wanted = {"system": _systems(ctx), "technique": _techniques(ctx)}
+    for kind, pairs in wanted.items():
+        for one, other in starts(pairs):
+            to = compare_link(ctx, one, HERE, other, kind=kind)
+            names = f"{md(named[kind][one].name)} and {md(named[kind][other].name)}"
+            yield f'<li><a href="{to}">{names}</a></li>'
     yield "</ul></div>"
 
 
-def starts(ctx: Context) -> Iterator[tuple[str, str]]:
-    """Pairs worth comparing: those the papers compare, then those most alike."""
+def _techniques(ctx: Context) -> list[tuple[str, str]]:
+    """Neighbours that can both be run, in the order of the axes."""
+    return [
+        (t.id, other)
+        for family in ctx.atlas.families.values()
+        for t in ctx.of_family(family.axis, family.id)
+        for other in t.see_also
+        if ctx.written(t) and ctx.written(ctx.atlas.techniques[other])
+    ]
+
+
+def _systems(ctx: Context) -> list[tuple[str, str]]:
+    """Those that the papers compare, then those most alike."""
     wanted = [
         (r.system, s.id)
         for kind in ("compares-with", "succeeds")
@@ -144,18 +155,19 @@ def starts(ctx: Context) -> Iterator[tuple[str, str]]:
     near = sorted(
         (-like.score, one, like.system) for one in alike for like in alike[one]
     )
-    wanted += [(one, other) for _, one, other in near]
-    seen: set[frozenset[str]] = set()
-    often: dict[str, int] = {}
+    return wanted + [(one, other) for _, one, other in near]
+
+
+def starts(wanted: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The first pairs, each once, and nothing in more than one of them."""
+    used: set[str] = set()
     for one, other in wanted:
         pair = frozenset((one, other))
-        if len(pair) < 2 or pair in seen or max(often.get(x, 0) for x in pair) > 1:
+        if len(pair) < 2 or pair & used:
             continue
-        seen.add(pair)
-        for x in pair:
-            often[x] = often.get(x, 0) + 1
+        used |= pair
         yield one, other
-        if len(seen) == STARTS:
+        if len(used) == 2 * STARTS:
             return
 
 

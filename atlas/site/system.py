@@ -131,17 +131,23 @@ def _facts(ctx: Context, s: System) -> str:
 
 
 def _survey(ctx: Context, s: System, survey: str) -> str:
-    return _filtered(ctx, s, f"survey={survey}", ctx.atlas.surveys[survey].name)
+    name = ctx.atlas.surveys[survey].name
+    whole = f'<span class="sr"> that {md(name)} names</span>'
+    others = address.link(home(s.id), f"systems/index.md?survey={survey}")
+    return (
+        _link(ctx, s, f"surveys/{survey}.md", name)
+        + f' <a class="vs" href="{others}">systems{whole}</a>'
+    )
 
 
 def _actions(ctx: Context, s: System, around: Around) -> str:
-    links = [f'<a href="{compare_link(ctx, s.id, home(s.id))}">Compare with …</a>']
+    links = [f'<a href="{compare_link(ctx, s.id, home(s.id))}">Compare …</a>']
     for like in around.likes[s.id][:2]:
         to = compare_link(ctx, s.id, home(s.id), like.system)
         other = ctx.atlas.systems[like.system].name
-        links.append(f'<a href="{to}">with {md(other)}</a>')
+        links.append(f'<a href="{to}">Compare with {md(other)}</a>')
     to = address.link(home(s.id), f"timeline.md#y{s.year}")
-    links.append(f'<a href="{to}">on the timeline</a>')
+    links.append(f'<a href="{to}">On the timeline</a>')
     return f'<p class="actions">{"".join(links)}</p>'
 
 
@@ -220,8 +226,15 @@ def _source(ctx: Context, s: System, source: str | None, read: bool) -> str:
     if source in ctx.atlas.papers:
         named = brief(ctx.atlas.papers[source])
         return f"{_link(ctx, s, f'papers.md#{slug(source)}', named)} {mark}"
-    shown = urlsplit(source).netloc.removeprefix("www.")
-    return f'<a href="{attr(source)}">{md(shown)}</a> {mark}'
+    return f'<a href="{attr(source)}">{md(site(source))}</a> {mark}'
+
+
+def site(address: str) -> str:
+    """A link in a few words: its host, and on a forge its repository."""
+    parts = urlsplit(address)
+    host = parts.netloc.removeprefix("www.")
+    deep = 3 if host in ("github.com", "gitlab.com", "huggingface.co") else 1
+    return "/".join([host, *parts.path.strip("/").split("/")][:deep]).rstrip("/")
 
 
 def brief(p: Paper) -> str:

@@ -6,7 +6,7 @@
   const { read, write, hear, make, button } = window.permalink
   const axes = [...view.querySelectorAll(".t-axis")].map(el => ({
     el, id: el.id, title: el.querySelector("h2").textContent,
-    families: [...el.querySelectorAll(".t-heads li")].map(li => ({ li, id: li.dataset.family, name: li.textContent })),
+    families: [...el.querySelectorAll(".t-heads li")].map(li => ({ li, id: li.dataset.family, width: li.dataset.width, name: li.textContent })),
   }))
   const KINDS = ["technique", "system"]
   let axis, only, kinds
@@ -42,7 +42,7 @@
     })
     kind.value = [...kinds][0] || ""
     const seen = axis.families.filter(f => !only.size || only.has(f.id)), at = new Map(seen.map((f, i) => [f.id, i + 2]))
-    axis.el.style.setProperty("--n", seen.length)
+    axis.el.style.setProperty("--columns", seen.map(f => `minmax(0,${f.width}fr)`).join(" "))
     axis.families.forEach(f => { f.li.hidden = !at.has(f.id) })
     const counted = new Set(), per = {}
     for (const cell of axis.el.querySelectorAll(".t-cell")) {
@@ -56,7 +56,6 @@
     }
     for (const row of axis.el.querySelectorAll(".t-years > li"))
       row.classList.toggle("t-none", ![...row.querySelectorAll(".t-cell")].some(c => !c.hidden))
-    axis.el.classList.toggle("t-roomy", seen.length < 4)
     chips.replaceChildren(all, ...axis.families.map(f => {
       const press = make("button", { type: "button", "aria-pressed": `${only.has(f.id)}`, "data-family": f.id }, f.name, make("span", { class: "count" }, ` ${per[f.id] || 0}`))
       press.addEventListener("click", () => {
@@ -96,4 +95,6 @@
   restore()
   hear(() => { restore(); draw() })
   draw()
+  const year = /^#y\d{4}$/.test(location.hash) && document.getElementById(location.hash.slice(1))
+  if (year) year.scrollIntoView()
 })()

@@ -129,12 +129,13 @@
     return li
   }
   const label = v => Array.isArray(v) ? `${v[0]}\u0000${v[3] || ""}` : `${v}\u0000`
-  const line = ([key, title], sets, equal) => {
-    const everywhere = new Set([...sets[0]].filter(x => sets.every(s => s.has(x))))
+  const line = ([key, title], sets) => {
+    const times = x => sets.filter(s => s.has(x)).length
+    const some = sets.some(s => [...s].some(x => times(x) > 1)) // else all would be marked
     const cells = chosen.map(id => {
       const values = things[id].rows[key] || []
       if (!values.length) return make("td", { class: "nothing" }, "\u2013")
-      return make("td", {}, make("ul", {}, ...values.map(v => value(v, !equal && values.length + everywhere.size > 1 && !everywhere.has(label(v))))))
+      return make("td", {}, make("ul", {}, ...values.map(v => value(v, some && times(label(v)) === 1))))
     })
     return make("tr", {}, make("th", { scope: "row" }, title), ...cells)
   }
@@ -145,14 +146,14 @@
     for (const row of kept) {
       const sets = chosen.map(id => new Set((things[id].rows[row[0]] || []).map(label)))
       const equal = sets.every(s => s.size === sets[0].size && [...s].every(x => sets[0].has(x)))
-      ;(equal ? alike : unlike).push(line(row, sets, equal))
+      ;(equal ? alike : unlike).push(line(row, sets))
     }
     const head = make("thead", {}, make("tr", {}, make("td", {}), ...chosen.map(id => make("th", { scope: "col" },
       make("a", { href: things[id].to }, things[id].name), make("span", { class: "says" }, things[id].says)))))
     const band = (text, ...extra) => make("tr", { class: "band" }, make("th", { colspan: chosen.length + 1, scope: "colgroup" }, text, ...extra))
     const fold = make("button", { type: "button", "aria-expanded": `${!folded}` }, folded ? "Show" : "Hide")
     fold.addEventListener("click", () => { folded = !folded; changed(); view.querySelector(".band button").focus() })
-    const first = make("tbody", {}, band(`${unlike.length} ${unlike.length === 1 ? "difference" : "differences"}`), ...unlike)
+    const first = make("tbody", {}, band(`${unlike.length} ${unlike.length === 1 ? "difference" : "differences"} `, make("span", { class: "key" }, "only here")), ...unlike)
     const second = make("tbody", {}, band(`The same in ${alike.length} ${alike.length === 1 ? "row" : "rows"} `, ...(alike.length ? [fold] : [])), ...(folded ? [] : alike))
     return make("div", { class: "compare-box", role: "region", tabindex: "0", "aria-label": "Comparison" },
       make("table", { class: "compare", style: `--n: ${chosen.length}` }, make("caption", { class: "sr" }, `${chosen.map(id => things[id].name).join(", ")} compared, differences first`), head, first, second))
