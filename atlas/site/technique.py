@@ -1,10 +1,12 @@
 """The page of one technique, in an order that never changes."""
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 
 from atlas.knowledge import Mutant, Paper, Technique
-from atlas.site import annotate, evidence, notebooks, replay
+from atlas.site import address, annotate, evidence, memory, notebooks, replay
+from atlas.site.compare import compare_link
 from atlas.site.context import Context, Json
 from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
 from atlas.site.text import attr, fence, front, listing, md, number, slug
@@ -103,6 +105,7 @@ def head(ctx: Context, t: Technique) -> str:
     more = names + f"Since {t.since}."
     more += f" Also on {listing(also)}." if also else ""
     more += f" See also {listing(near)}." if near and ctx.written(t) else ""
+    more += _compared(ctx, t)
     return (
         front(
             t.name,
@@ -125,6 +128,12 @@ def head(ctx: Context, t: Technique) -> str:
         + f"<div><dt>Costs</dt><dd>{md(t.cons)}</dd></div></dl>\n\n"
         + f'<p class="quiet" markdown>{more}</p>\n'
     )
+
+
+def _compared(ctx: Context, t: Technique) -> str:
+    """The way to a comparison, with the nearest neighbour to begin with."""
+    to = compare_link(ctx, t.id, f"{t.path}.md", *t.see_also[:1], kind="technique")
+    return f' <a href="{to}">Compare it with others</a>.'
 
 
 def _badges(ctx: Context, t: Technique) -> str:
@@ -222,7 +231,11 @@ def measured(ctx: Context, t: Technique) -> str:
             f"The figures are those of the run on {run['p']} ranks; the formulas are "
             "the ones that the tests evaluate.\n\n"
         )
-    return f"{intro}{evidence.cards(ctx, t)}\n\n{evidence.table(ctx, t)}\n"
+    seen = [evidence.cards(ctx, t), evidence.table(ctx, t)]
+    if t.axis == "parameter-distribution":
+        assets = address.assets(f"{t.path}.md", "studies.css")
+        seen += [assets, *memory.section(run)]
+    return intro + "\n\n".join(seen) + "\n"
 
 
 def grows(ctx: Context, t: Technique) -> str:
@@ -352,8 +365,8 @@ def production(ctx: Context, t: Technique) -> str:
         parts.append(
             "| library | setting | version | source |\n|---|---|---|---|\n"
             + "\n".join(
-                f"| {md(p.name)} | <code>{md(p.setting)}</code> | {md(p.version)} "
-                f"| [documentation]({_url(p.source)}) |"
+                f"| {_breakable(p.name)} | <code>{md(p.setting)}</code> "
+                f"| {md(p.version)} | [documentation]({_url(p.source)}) |"
                 for p in t.production
             )
         )
@@ -364,6 +377,11 @@ def production(ctx: Context, t: Technique) -> str:
     if t.not_shown:
         parts.append(f"**What this run cannot show.** {md(t.not_shown)}")
     return "\n\n".join(parts)
+
+
+def _breakable(name: str) -> str:
+    """A dotted name that a narrow page may break after a dot."""
+    return "<wbr>".join(md(part) for part in re.split(r"(?<=\.)(?=\w)", name))
 
 
 def _beside(cost: Json) -> str:
