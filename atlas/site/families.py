@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from atlas.knowledge import Axis, Claim, Family, Technique
-from atlas.oracle.emit import latex
-from atlas.site import address, sizes, standing
-from atlas.site.context import Context, formula_of
+from atlas.site import address, race, sizes, standing
+from atlas.site.context import Context, formula_of, latex
 from atlas.site.evidence import COUNTED, tex
 from atlas.site.overview import proven
 from atlas.site.sizes import Rule
-from atlas.site.text import attr, front, md, number
+from atlas.site.text import attr, front, md, number, raw
 
 ASSETS = ("views.css", "formulas.js", "sliders.js")
 SKIPPED = ("three_d_place",)  # a rank's name is not a quantity
@@ -32,12 +31,20 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         _intro(),
         _sliders(),
         _summary(ctx, axis, here),
+        *_race(ctx, axis, here),
         "## Systems",
         _systems(ctx, axis, here),
     ]
     if not techniques:
         parts[7:10] = ["No technique of this axis is described yet."]
     return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _race(ctx: Context, axis: Axis, here: str) -> Iterator[str]:
+    """How the strategies learn from the same samples, where that is the question."""
+    if axis.id == "sync-strategy" and race.study(ctx):
+        yield address.assets(here, "studies.css", "race.js")
+        yield from race.section(ctx)
 
 
 def family_page(ctx: Context, axis: Axis, family: Family) -> str:
@@ -278,9 +285,9 @@ def _numbers(ctx: Context, found: Sequence[Technique], here: str) -> str:
 
 
 def _wide(inside: str, kind: str) -> str:
-    return (
-        '<div class="wide tall" tabindex="0" role="region" aria-label="Side by side" '
-        f'data-search-exclude><table class="{kind}">{inside}</table></div>'
+    return raw(
+        '<div class="wide tall" tabindex="0" role="region" aria-label="Side by side">'
+        f'<table class="{kind}">{inside}</table></div>'
     )
 
 

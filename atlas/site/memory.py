@@ -20,7 +20,7 @@ def section(run: Json | None) -> Iterator[str]:
         return
     rank, series = found
     names = [n for n in _order(series) if max(series[n])]
-    yield "## Memory over time { #memory-over-time }"
+    yield "### Memory over time { #memory-over-time }"
     peak = max(map(sum, zip(*(series[n] for n in names), strict=True)))
     yield (
         f"Every byte of every tensor that was alive on rank {rank}, which held most, "
