@@ -39,7 +39,7 @@ class Device:
                 + nearest(arithmetic, self.flops)
             )
         return Speed(
-            flops=self.flops[arithmetic],
+            peak=self.flops[arithmetic],
             top=self.top,
             half=self.half,
             bandwidth=self.bandwidth,
@@ -133,5 +133,7 @@ class Cluster:
             return own
         below = self.levels[group.level - 1]
         share = self.levels[group.level].rails * group.inside / below.size
+        if op == "p2p":  # a message takes one rail
+            return Link(own.alpha, own.beta / min(1.0, share), own.launch)
         fastest = below.link(op).beta if group.inside > 1 else 0.0
         return Link(own.alpha, max(own.beta / share, fastest), own.launch)

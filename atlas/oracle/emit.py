@@ -3,7 +3,11 @@
 A formula may use this much of Python, and anything else is an `EmitError` that
 names the line: numbers, its arguments, names assigned once, + - * / // % **,
 min, max, ceil, floor, `a if condition else b`, comparisons joined by and, or, not,
-and calls of other formulas of its file.
+and calls of other formulas of its file or package.
+
+An argument may also be a record, a NamedTuple of numbers and of records, whose
+fields are read with a dot; and a formula may return one, made by name. A record is
+an object with the same fields in JavaScript, and LaTeX writes the field alone.
 
 Range checks come first: `if condition: raise ValueError(...)`, or the call of a
 function that returns None and holds nothing but range checks. LaTeX leaves them
@@ -21,10 +25,11 @@ import json
 import math
 import operator
 import textwrap
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 __all__ = ["EmitError", "arguments", "formula_latex", "javascript", "latex"]
 
@@ -47,7 +52,7 @@ class _Source:
 
     fn: FunctionType
     file: str
-    arguments: dict[str, str]  # name -> int, float or str
+    arguments: dict[str, str]  # name -> int, float, str or the name of a record
     checks: list[ast.If | ast.Call]
     locals: dict[str, ast.expr]
     value: ast.expr | None  # None: a range check
@@ -62,14 +67,59 @@ class _Source:
         fn = self.fn.__globals__.get(name, _BUILTINS.get(name))
         if name in _BUILTINS and fn is _BUILTINS[name] and not node.keywords:
             return name
-        if not isinstance(fn, FunctionType) or fn.__module__ != self.fn.__module__:
+        if not isinstance(fn, FunctionType) or not _near(fn, self.fn):
             what = ast.unparse(node.func)
-            self.refuse(node, f"calls {what}, which is no formula of its file")
+            self.refuse(
+                node, f"calls {what}, which is no formula of its file or package"
+            )
         callee = _read(fn)
         if node.keywords or len(node.args) != len(callee.arguments):
             want = ", ".join(callee.arguments)
             self.refuse(node, f"{ast.unparse(node)}: expected {name}({want}) by place")
         return callee
+
+    def record(self, name: str) -> "type[_Record] | None":
+        """The record of that name, if it is one that the function's file knows."""
+        found = self.fn.__globals__.get(name)
+        return found if _is_record(found) else None
+
+    def made(self, node: ast.Call, record: "type[_Record]") -> dict[str, ast.expr]:
+        """The values given for a record's fields; the others have defaults."""
+        name = record.__name__
+        given = {k.arg: k.value for k in node.keywords if k.arg is not None}
+        if node.args or len(given) != len(node.keywords):
+            self.refuse(node, f"{name}: expected its fields by name")
+        for field in given:
+            if field not in record._fields:
+                self.refuse(node, f"{name} has no field {field}")
+        for field in record._fields:
+            if field not in given and field not in record._field_defaults:
+                self.refuse(node, f"{name} needs {field}")
+        return given
+
+
+class _Record(Protocol):
+    """What a NamedTuple class has."""
+
+    __name__: str
+    _fields: tuple[str, ...]
+    _field_defaults: dict[str, Any]
+
+
+def _is_record(found: Any) -> bool:
+    return (
+        isinstance(found, type)
+        and issubclass(found, tuple)
+        and hasattr(found, "_field_defaults")
+    )
+
+
+def _near(fn: FunctionType, other: FunctionType) -> bool:
+    """In the same file, or in the same package."""
+    package = other.__module__.rpartition(".")[0]
+    return fn.__module__ == other.__module__ or (
+        bool(package) and fn.__module__.rpartition(".")[0] == package
+    )
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
@@ -114,7 +164,7 @@ def _arguments(source: _Source, args: ast.arguments) -> Iterator[tuple[str, str]
         source.refuse(args.defaults[0], "expected arguments without defaults")
     for arg in args.args:
         kind = ast.unparse(arg.annotation) if arg.annotation else "nothing"
-        if kind not in {"int", "float", "str"}:
+        if kind not in {"int", "float", "str"} and source.record(kind) is None:
             source.refuse(arg, f"{arg.arg} is typed {kind}: expected int or float")
         _nameable(source, arg, arg.arg)
         yield arg.arg, kind
@@ -217,6 +267,12 @@ class _Writer(ast.NodeVisitor):
             self.source.refuse(node, f"`{ast.unparse(node)}`: unknown operator")
         return node.operand
 
+    def making(self, node: ast.Call) -> "type[_Record] | None":
+        """The record that a call makes, if it makes one."""
+        return self.source.record(
+            node.func.id if isinstance(node.func, ast.Name) else ""
+        )
+
     def name(self, node: ast.Name, known: Mapping[str, Any]) -> Any:
         if node.id not in known:
             self.source.refuse(node, f"{node.id} is neither argument nor local name")
@@ -258,7 +314,7 @@ class _Evaluator(_Writer):
         ast.GtE: operator.ge,
     }
 
-    def __init__(self, source: _Source, values: Mapping[str, Number]) -> None:
+    def __init__(self, source: _Source, values: Mapping[str, Any]) -> None:
         super().__init__(source)
         self.names = dict(values)
         for name, node in source.locals.items():
@@ -295,6 +351,9 @@ class _Evaluator(_Writer):
         )
         return taken
 
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        return getattr(self.visit(node.value), node.attr)
+
     def visit_Call(self, node: ast.Call) -> Number:
         callee = self.callee(node)
         fn = _BUILTINS[callee] if isinstance(callee, str) else callee.fn
@@ -329,7 +388,7 @@ def latex(fn: Formula) -> str:
     return _Latex(source, _symbols(source)).text()
 
 
-def formula_latex(fn: Formula, values: Mapping[str, Number]) -> str:
+def formula_latex(fn: Formula, values: Mapping[str, Any]) -> str:
     """The formula with these numbers put in, an equals sign, and its value.
 
     Of the cases only the one that holds is written; a call is written as its value.
@@ -343,7 +402,10 @@ def formula_latex(fn: Formula, values: Mapping[str, Number]) -> str:
     exact = fn(**values)
     shown = float(f"{exact:.6g}") if isinstance(exact, float) else exact
     result = _numeral(shown).text
-    numbers = {name: _numeral(value) for name, value in values.items()}
+    numbers = {
+        name: _Piece("") if isinstance(value, tuple) else _numeral(value)
+        for name, value in values.items()
+    }
     text = _Latex(source, numbers, _Evaluator(source, values)).text()
     sign = "=" if shown == exact else r"\approx"
     return result if text == result else f"{text} {sign} {result}"
@@ -420,6 +482,11 @@ class _Latex(_Writer):
         piece: _Piece = self.name(node, self.names)
         return piece
 
+    def visit_Attribute(self, node: ast.Attribute) -> _Piece:
+        if self.values is not None:
+            return _numeral(self.values.visit(node))
+        return _Piece(_symbol(node.attr))
+
     def visit_BinOp(self, node: ast.BinOp) -> _Piece:
         write: Callable[[_Piece, _Piece], _Piece] = self.operation(node, _OPERATIONS)
         return write(self.value(node.left), self.value(node.right))
@@ -472,6 +539,8 @@ class _Latex(_Writer):
         return _Piece(rf"\begin{{cases}} {body} \end{{cases}}", _MOD)
 
     def visit_Call(self, node: ast.Call) -> _Piece:
+        if self.making(node) is not None:
+            self.source.refuse(node, "gives a record: write its parts one by one")
         callee = self.callee(node)
         pieces: list[_Piece] = [self.value(arg) for arg in node.args]
         if callee == "ceil":
@@ -562,7 +631,7 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[[_Piece, _Piece], _Piece]] = {
 # JavaScript
 
 _PRELUDE = """\
-// Generated from atlas/oracle/formulas.py. Integers are exact up to 2**53.
+// Generated from atlas/oracle. Integers are exact up to 2**53.
 var atlasFormulas = (function () {
 "use strict";
 function $number(name, x) {
@@ -571,6 +640,16 @@ function $number(name, x) {
 function $whole(name, x) {
   if (!Number.isSafeInteger(x))
     throw new RangeError(name + " = " + x + ": not a whole number below 2**53");
+}
+function $record(name, x, fields) {
+  if (typeof x !== "object" || x === null)
+    throw new RangeError(name + " = " + x + ": not a record");
+  for (const field of Object.keys(fields)) {
+    const inside = name + "." + field;
+    if (typeof fields[field] === "object") $record(inside, x[field], fields[field]);
+    else if (fields[field] === 0) $whole(inside, x[field]);
+    else $number(inside, x[field]);
+  }
 }
 function $mod(a, b) {
   const rest = a % b;
@@ -606,10 +685,11 @@ def javascript(fns: Iterable[Formula]) -> str:
             functions.append(_function(source, todo))
         elif done[name].fn is not source.fn:
             source.refuse(ast.Pass(), "another formula has this name")
+    shapes = "".join(sorted(_shapes(done.values())))
     names = dict.fromkeys(source.fn.__name__ for source in public)
     table = ",\n".join(f"  {name}: {name}" for name in names)
     end = f"return Object.freeze({{\n{table}\n}});\n}})();\n"
-    return _PRELUDE + "".join(functions) + end
+    return _PRELUDE + shapes + "".join(functions) + end
 
 
 def _function(source: _Source, needs: list[_Source]) -> str:
@@ -619,6 +699,10 @@ def _function(source: _Source, needs: list[_Source]) -> str:
     if source.value is not None:
         guards = {"int": "$whole", "float": "$number"}
         for name, kind in source.arguments.items():
+            record = source.record(kind)
+            if record is not None:
+                lines.append(f'  $record("{name}", {name}, ${kind});')
+                continue
             if kind not in guards:
                 raise EmitError(f"{source.fn.__name__}: {name} is typed {kind}")
             lines.append(f'  {guards[kind]}("{name}", {name});')
@@ -626,8 +710,42 @@ def _function(source: _Source, needs: list[_Source]) -> str:
     for name, node in source.locals.items():
         lines.append(f"  const {name} = {write.value(node)};")
     if source.value is not None:
-        lines.append(f"  return {write.value(source.value)} + 0;")  # never -0
+        result = write.value(source.value)
+        made = isinstance(source.value, ast.Call) and write.making(source.value)
+        lines.append(f"  return {result}{'' if made else ' + 0'};")  # never -0
     return "\n".join([*lines, "}\n"])
+
+
+def _shapes(sources: Iterable[_Source]) -> set[str]:
+    """For every record that an argument is: what `$record` checks."""
+    kinds = {
+        (kind, record)
+        for source in sources
+        for kind in source.arguments.values()
+        if (record := source.record(kind)) is not None
+    }
+    return {
+        f"const ${kind} = {json.dumps(_shape(record))};\n" for kind, record in kinds
+    }
+
+
+def _shape(record: type[_Record]) -> dict[str, Any]:
+    """A record's fields: 0 where whole, 0.5 where any number, or a record's own."""
+    hints = typing.get_type_hints(record)
+    return {
+        field: _shape(hints[field])
+        if _is_record(hints[field])
+        else {int: 0, float: 0.5}[hints[field]]
+        for field in record._fields
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A record's default, as JSON has it."""
+    if isinstance(value, tuple) and _is_record(type(value)):
+        fields = type(value)._fields  # type: ignore[attr-defined]
+        return {f: _plain(v) for f, v in zip(fields, value, strict=True)}
+    return value
 
 
 class _JavaScript(_Writer):
@@ -710,7 +828,21 @@ class _JavaScript(_Writer):
         test, body = self.condition(node.test), self.value(node.body)
         return f"({test} ? {body} : {self.value(node.orelse)})"
 
+    def visit_Attribute(self, node: ast.Attribute) -> str:
+        return f"{self.visit(node.value)}.{node.attr}"
+
     def visit_Call(self, node: ast.Call) -> str:
+        record = self.making(node)
+        if record is not None:
+            made = {f: self.value(v) for f, v in self.source.made(node, record).items()}
+            rest = {
+                field: json.dumps(_plain(default))
+                for field, default in record._field_defaults.items()
+                if field not in made
+            }
+            fields = {**made, **rest}
+            inside = ", ".join(f"{f}: {fields[f]}" for f in record._fields)
+            return f"{{{inside}}}"
         callee = self.callee(node)
         given = ", ".join(self.value(arg) for arg in node.args)
         if isinstance(callee, str):

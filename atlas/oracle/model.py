@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from atlas.oracle.records import Work
+from atlas.oracle.records import Block, Work
 
 __all__ = ["Kind", "Layer", "Model"]
 
@@ -40,6 +40,8 @@ class Model:
     experts: int = 0  # of a layer that routes
     tables: int = 0  # of embeddings
     uniform: bool = False  # units are alike: stages have equal numbers of them
+    tied: int = 0  # parameters that the last stage of a pipeline holds a copy of
+    block: Block | None = None  # a transformer's dimensions
     epoch: int | None = None  # samples of the data set that it is known by
     sources: Mapping[str, str] = field(default_factory=dict)
 

@@ -8,10 +8,12 @@ says otherwise; a sample of a transformer is a sequence.
 from typing import NamedTuple
 
 __all__ = [
+    "Block",
     "Bytes",
     "Cut",
     "Exchange",
     "Link",
+    "Links",
     "Load",
     "Recipe",
     "Replicas",
@@ -68,6 +70,26 @@ class Work(NamedTuple):
     indices: int = 0  # rows read from tables
 
 
+class Block(NamedTuple):
+    """The dimensions of a decoder-only transformer."""
+
+    tokens: int  # of a sequence
+    width: int
+    heads: int
+    head: int  # width of a head
+    kv: int  # heads of keys and values
+    ffn: int  # width of the perceptron
+    vocabulary: int
+    gated: int = 0  # 1: the perceptron has a third matrix, a gate
+    bias: int = 1  # 1: matrices have biases
+    dropout: int = 1  # 1: dropout, as in GPT
+    norm: int = 2  # vectors of a norm: 2 with a bias, 1 without
+    positions: int = 1  # 1: learned, a row for each token
+    tied: int = 1  # 1: the head's matrix is the embedding's
+    experts: int = 0  # perceptrons of a layer, 0: one, for all tokens
+    chosen: int = 1  # experts of a token
+
+
 class Recipe(NamedTuple):
     """How training is done, in bytes of one element."""
 
@@ -94,6 +116,7 @@ class Cut(NamedTuple):
     context: int = 1
     ring: int = 1  # 1: the context axis passes keys and values on; 0: it transposes
     expert: int = 1
+    capacity: float = 1.0  # seats of an expert over its fair share
     embedding: int = 1
 
 
@@ -123,28 +146,39 @@ class Link(NamedTuple):
     launch: float = 0.0
 
 
-class Wires(NamedTuple):
-    """The link that each axis uses, as its place in the cluster decides."""
+class Links(NamedTuple):
+    """What each collective costs a group."""
 
-    tensor: Link = Link()  # or filter, channel, spatial: what cuts a layer
-    context: Link = Link()
-    expert: Link = Link()  # or embedding
-    pipeline: Link = Link()
-    data: Link = Link()
-    shard: Link = Link()  # inside one copy of a sharded state
-    copies: Link = Link()  # between copies of a sharded state
-    alone: Link = Link()  # data, without the expert axis
+    all_reduce: Link = Link()
+    all_gather: Link = Link()
+    reduce_scatter: Link = Link()
+    all_to_all: Link = Link()
+    p2p: Link = Link()
+
+
+class Wires(NamedTuple):
+    """The links that each axis uses, as its place in the cluster decides."""
+
+    cut: Links = Links()  # tensor, filter, channel or spatial axis
+    context: Links = Links()
+    expert: Links = Links()  # or embedding
+    pipeline: Links = Links()
+    data: Links = Links()  # all that agree on a gradient
+    shard: Links = Links()  # inside one copy of a sharded state
+    copies: Links = Links()  # between copies of a sharded state
+    alone: Links = Links()  # data, without the expert or embedding axis
 
 
 class Speed(NamedTuple):
     """The device."""
 
-    flops: float = 1.0  # a second, at the peak of this precision
+    peak: float = 1.0  # flops a second, in this precision
     top: float = 1.0  # share of the peak that a very large product reaches
     half: float = 0.0  # flops of a product that reaches half of that
     bandwidth: float = 1.0  # bytes a second, of its memory
     overhead: float = 0.0  # seconds of a kernel that does nothing
     step: float = 0.0  # seconds of a step that does nothing
+    timed: int = 0  # 1: the rate was timed with element-wise work in it
 
 
 class Load(NamedTuple):

@@ -33,12 +33,16 @@ __all__ = [
     "Offload",
     "ParameterServer",
     "Pipeline",
+    "ScheduleName",
     "Spatial",
     "Strategy",
     "Tensor",
     "Zero",
     "parse",
 ]
+
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "stashing"]
 
 
 @dataclass(frozen=True)
@@ -186,9 +190,7 @@ class Pipeline(Axis):
     """Each rank has some layers."""
 
     ranks: int = 1
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "stashing"] = (
-        "1f1b"
-    )
+    schedule: ScheduleName = "1f1b"
     chunks: int = 1  # stages of a rank, for interleaved
 
     def __post_init__(self) -> None:

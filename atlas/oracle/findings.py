@@ -1,0 +1,96 @@
+"""What limits a strategy and what holds it back, in ParaDL's terms."""
+
+from collections.abc import Iterator
+
+from atlas.oracle.cluster import Cluster
+from atlas.oracle.model import Model
+from atlas.oracle.prediction import Collective, Finding
+from atlas.oracle.records import Bytes, Times
+from atlas.oracle.rules import limit
+from atlas.oracle.strategy import Data, ParameterServer, Strategy, Zero
+from atlas.oracle.train import Train
+from atlas.oracle.units import size
+
+__all__ = ["NAMES", "find"]
+
+#: What each field of Times is, in a sentence.
+NAMES = {
+    "compute": "computing",
+    "memory": "element-wise work, bound by the memory's bandwidth",
+    "bubble": "the pipeline's bubble",
+    "cut": "communication inside layers",
+    "context": "communication between parts of a sequence",
+    "expert": "communication with experts or tables",
+    "pipeline": "messages between stages",
+    "data": "agreement between replicas",
+    "optimizer": "the optimizer's step",
+    "overhead": "fixed overhead of a step",
+}
+WORDS = {"Filter": "filter", "Channel": "channel", "Spatial": "spatial"}
+WORDS |= {"Tensor": "tensor", "Pipeline": "pipeline", "Expert": "expert"}
+WORDS |= {"Embedding": "embedding"}
+#: Shares of a step above which a part of it is worth a sentence.
+NOTABLE = 0.1
+
+
+def find(
+    model: Model,
+    strategy: Strategy,
+    cluster: Cluster,
+    train: Train,
+    times: Times,
+    memory: Bytes,
+    collectives: tuple[Collective, ...],
+) -> tuple[Finding, ...]:
+    """All of them, limits first."""
+    found = [
+        *_limits(model, strategy, train),
+        *_memory(strategy, cluster, memory),
+        *_bottlenecks(times),
+        *_levels(cluster, collectives),
+    ]
+    return tuple(found)
+
+
+def _limits(model: Model, strategy: Strategy, train: Train) -> Iterator[Finding]:
+    for axis in strategy.axes:
+        name = type(axis).__name__
+        most = limit(model, type(axis))
+        if most is not None and axis.ranks > 1:
+            says = f"{WORDS[name]} parallelism cannot exceed {most[0]} ranks: {most[1]}"
+            yield Finding("limit", name, says)
+        if isinstance(axis, Data | Zero | ParameterServer) and axis.ranks > 1:
+            says = f"data parallelism cannot exceed {train.batch} ranks: the batch"
+            yield Finding("limit", name, says)
+
+
+def _memory(strategy: Strategy, cluster: Cluster, memory: Bytes) -> Iterator[Finding]:
+    total, room = sum(memory), cluster.device.memory
+    if total > room:
+        largest = max(memory._fields, key=lambda f: getattr(memory, f))
+        says = (
+            f"needs {size(total)} on a device of {size(room)}: "
+            f"{largest} take {size(getattr(memory, largest))}"
+        )
+        yield Finding("limit", "memory", says)
+    data = strategy.find(Data)
+    state = memory.parameters + memory.gradients + memory.optimizer
+    if data is not None and data.ranks > 1 and state > NOTABLE * room:
+        says = f"{data.ranks} replicas each keep the same {size(state)} of state"
+        yield Finding("bottleneck", "memory", says)
+
+
+def _bottlenecks(times: Times) -> Iterator[Finding]:
+    whole = sum(times)
+    for name, seconds in times._asdict().items():
+        if name != "compute" and seconds > NOTABLE * whole:
+            says = f"{NAMES[name]} takes {seconds / whole:.0%} of a step"
+            yield Finding("bottleneck", name, says)
+
+
+def _levels(cluster: Cluster, collectives: tuple[Collective, ...]) -> Iterator[Finding]:
+    inner = cluster.levels[0].name
+    for axis in dict.fromkeys(c.axis for c in collectives if c.axis == "Tensor"):
+        if any(c.axis == axis and c.level != inner for c in collectives):
+            says = f"the {axis.lower()} axis leaves the {inner}: place it innermost"
+            yield Finding("bottleneck", axis, says)

@@ -1,0 +1,81 @@
+"""The oracle: what a strategy costs on a cluster, before it is run.
+
+predict(model, Data(2) * Tensor(8), cluster, Train(batch=64)).explain()
+"""
+
+from atlas.oracle import core, replicas
+from atlas.oracle.cluster import Cluster
+from atlas.oracle.findings import find
+from atlas.oracle.mesh import Mesh, mesh
+from atlas.oracle.model import Model
+from atlas.oracle.prediction import Prediction
+from atlas.oracle.records import Bytes
+from atlas.oracle.rules import check
+from atlas.oracle.stages import heaviness
+from atlas.oracle.strategy import Axis, Strategy
+from atlas.oracle.traffic import Site, inside, sites_of
+from atlas.oracle.train import Train
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: Model, strategy: Strategy | Axis, cluster: Cluster, train: Train
+) -> Prediction:
+    """One step; raises OracleError, one line, outside the oracle's range."""
+    strategy = Strategy.of(strategy)
+    check(model, strategy, cluster)
+    made = mesh(model, strategy, cluster, train)
+    sites = sites_of(model, made, cluster)
+    heavy = max(sites, key=lambda site: heaviness(site.work))
+    agree = replicas.agree(strategy, heavy)
+    one = core.load(heavy.work, made.cut, made.recipe, made.speed, made.wires)
+    times = core.times(
+        one,
+        agree.exchange,
+        made.schedule,
+        made.recipe,
+        agree.optimizer,
+        made.speed.step,
+    )
+    held = tuple(replicas.adjusted(strategy, site, _bytes(site)) for site in sites)
+    collectives = (*inside(heavy), *agree.collectives)
+    memory = max(held, key=sum)
+    band, seconds = cluster.band, sum(times)
+    model_flops = 3 * train.batch * model.flops
+    return Prediction(
+        model=model,
+        strategy=strategy,
+        cluster=cluster,
+        train=train,
+        micro_batch=made.cut.micro,
+        micro_batches=made.schedule.micros,
+        seconds=seconds,
+        low=seconds * band.low,
+        high=seconds * band.high,
+        times=times,
+        collectives=collectives,
+        memory=memory,
+        stages=held,
+        capacity=cluster.device.memory,
+        flops=model_flops,
+        executed=model_flops + _again(sites, made) * strategy.ranks / len(sites),
+        findings=(
+            *find(model, strategy, cluster, train, times, memory, collectives),
+            *agree.findings(times),
+        ),
+        binds=max(times._fields, key=lambda name: getattr(times, name)),
+    )
+
+
+def _bytes(site: Site) -> Bytes:
+    m = site.mesh
+    return core.memory(site.work, m.cut, m.recipe, m.replicas, m.schedule, site.place)
+
+
+def _again(sites: list[Site], made: Mesh) -> float:
+    """Operations that one rank of each stage does a second time."""
+    return sum(
+        made.schedule.micros * core.recomputed_flops(site.work, made.cut, made.recipe)
+        for site in sites
+    )

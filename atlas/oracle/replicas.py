@@ -1,0 +1,192 @@
+"""How replicas agree: by averaging, sharding, local steps, servers or gossip."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from atlas.oracle import core
+from atlas.oracle import formulas as f
+from atlas.oracle.prediction import Collective, Finding
+from atlas.oracle.records import Bytes, Exchange, Times
+from atlas.oracle.strategy import (
+    REPLICAS,
+    Axis,
+    Compress,
+    Data,
+    DiLoCo,
+    Gossip,
+    LocalSGD,
+    Offload,
+    ParameterServer,
+    Strategy,
+)
+from atlas.oracle.traffic import Site, ring, send, state, whole
+
+__all__ = ["Agreement", "adjusted", "agree"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Seconds, collectives and findings of the data axis, and the optimizer's step."""
+
+    exchange: Exchange
+    collectives: tuple[Collective, ...]
+    optimizer: float
+    findings: Callable[[Times], tuple[Finding, ...]] = lambda times: ()
+
+
+def agree(strategy: Strategy, site: Site) -> Agreement:
+    """How this strategy's replicas agree."""
+    m = site.mesh
+    optimizer = core.optimizer_seconds(site.work, m.cut, m.recipe, m.replicas, m.speed)
+    made = _of(strategy, site, optimizer)
+    return _offloaded(strategy, site, made)
+
+
+def _of(strategy: Strategy, site: Site, optimizer: float) -> Agreement:
+    axis = next((a for a in strategy.axes if isinstance(a, REPLICAS)), Data(1))
+    compress = strategy.find(Compress)
+    match axis:
+        case LocalSGD(every=every) | DiLoCo(every=every):
+            return _periodic(site, axis, every, optimizer)
+        case ParameterServer():
+            return _server(site, axis)
+        case Gossip():
+            return _gossip(site, axis, optimizer)
+        case _ if compress is not None:
+            return _compressed(site, compress, optimizer)
+    m = site.mesh
+    found = core.exchange(site.work, m.cut, m.recipe, m.replicas, m.wires)
+    name = type(axis).__name__ if axis.ranks > 1 else "Data"
+    return Agreement(found, tuple(state(site, name)), optimizer)
+
+
+def _once(found: tuple[Collective, ...]) -> Exchange:
+    """An exchange that nothing hides."""
+    return Exchange(reduce=sum(c.seconds for c in found), pieces=1)
+
+
+def _periodic(site: Site, axis: Axis, every: int, optimizer: float) -> Agreement:
+    """Weights are averaged every so many steps; counted for one step."""
+    n = whole(site, 1) * site.mesh.recipe.weight
+    name = type(axis).__name__
+    found = tuple(ring(site, name, "data", "all_reduce", "weights", 1, n))
+    share = tuple(
+        replace(
+            c,
+            count=c.count / every,
+            payload=c.payload / every,
+            wire=c.wire / every,
+            seconds=c.seconds / every,
+        )
+        for c in found
+    )
+    return Agreement(_once(share), share, optimizer)
+
+
+def _gossip(site: Site, axis: Gossip, optimizer: float) -> Agreement:
+    """Weights go to some neighbours in every step, however many ranks there are."""
+    n = whole(site, 1) * site.mesh.recipe.weight
+    degree = min(axis.degree, axis.ranks - 1)
+    found = tuple(send(site, "Gossip", "data", "weights", degree, degree * n))
+    return Agreement(_once(found), found, optimizer)
+
+
+def _server(site: Site, axis: ParameterServer) -> Agreement:
+    """Workers push gradients and pull weights; without a barrier this hides."""
+    m = site.mesh
+    n = whole(site, 1) * (m.recipe.gradient + m.recipe.weight)
+    link = m.wires.data.p2p
+    took = core.server_seconds(axis.ranks, axis.servers, n, link)
+    level = site.cluster.levels[m.groups["data"].level].name
+    found = Collective(
+        "ParameterServer",
+        "p2p",
+        f"gradients to {axis.servers} servers, weights back",
+        axis.ranks + axis.servers,
+        level,
+        2 * axis.servers,
+        n,
+        whole(site, 1) * m.recipe.gradient,
+        took,
+    )
+    pieces = 1 if axis.mode == "sync" else 2**20
+
+    def servers(times: Times) -> tuple[Finding, ...]:
+        busy = times.compute + times.memory
+        needed = core.servers_needed(axis.ranks, n, link.beta, busy)
+        says = f"{needed} servers would take no longer than the workers compute"
+        kind = "bottleneck" if needed > axis.servers else "limit"
+        return (Finding(kind, "ParameterServer", says),)  # type: ignore[arg-type]
+
+    return Agreement(Exchange(reduce=took, pieces=pieces), (found,), 0.0, servers)
+
+
+def _compressed(site: Site, how: Compress, optimizer: float) -> Agreement:
+    """Gradients are compressed: sums of sparse or coarse ones go by all-gather."""
+    n, b = whole(site, 1), site.mesh.recipe.gradient
+    p = site.mesh.groups["data"].ranks
+    if how.kind == "powersgd":
+        found = tuple(_powersgd(site, how.rank, b))
+        return Agreement(_once(found), found, optimizer)
+    payload, calls = {
+        "top-k": lambda: (f.top_k_payload(max(1, round(how.ratio * n)), b, 1), 2),
+        "qsgd": lambda: (f.qsgd_payload(n, b, 1, how.bucket), 2),
+        "one-bit": lambda: (f.one_bit_payload(n, b, 1), 2),
+    }[how.kind]()
+    args = ("Compress", "data", "all_gather", how.kind, calls, p * payload)
+    found = tuple(ring(site, *args))
+    return Agreement(_once(found), found, optimizer)
+
+
+def _powersgd(site: Site, rank: int, b: int) -> list[Collective]:
+    """Two factors of every matrix; everything else goes as it is."""
+    matrices = [layer.matrix for layer in site.layers if layer.matrix[0]]
+    small = whole(site, 1) - sum(h * w for h, w in matrices)
+    n = f.powersgd_payload(rank, sum(h + w for h, w in matrices), small, b, 1)
+    calls = f.powersgd_calls(len(matrices), 1)
+    return [*ring(site, "Compress", "data", "all_reduce", "factors", calls, n)]
+
+
+def _offloaded(strategy: Strategy, site: Site, made: Agreement) -> Agreement:
+    how = strategy.find(Offload)
+    bandwidth = site.cluster.host_bandwidth
+    if how is None or bandwidth is None:
+        return made
+    m = site.mesh
+    shard = m.replicas.shard if m.replicas.stage > 0 else 1
+    own = whole(site, shard) / shard
+    times = 1 if how.what == "optimizer" else 2 * m.schedule.micros
+    n = own * (m.recipe.gradient + times * m.recipe.weight)
+    took = n / bandwidth
+    copy = Collective(
+        "Offload", "copy", "gradients down, weights up", 1, "host", 2, n, n, took
+    )
+    says = "the host's own optimizer step is not counted"
+    note = (Finding("bottleneck", "Offload", says),)
+    return Agreement(
+        made.exchange,
+        (*made.collectives, copy),
+        took,
+        lambda times: (*made.findings(times), *note),
+    )
+
+
+def adjusted(strategy: Strategy, site: Site, held: Bytes) -> Bytes:
+    """Memory, where the way of agreeing adds to it or takes from it."""
+    recipe = site.mesh.recipe
+    outer = strategy.find(DiLoCo)
+    if outer is not None and outer.ranks > 1:
+        extra = f.diloco_outer_bytes(whole(site, 1), recipe.weight)
+        held = held._replace(optimizer=held.optimizer + extra)
+    if strategy.find(ParameterServer):
+        held = held._replace(optimizer=0.0)
+    how = strategy.find(Offload)
+    if how is not None:
+        held = held._replace(optimizer=0.0)
+        if how.what == "parameters":
+            unit = 2 * site.work.largest * recipe.weight
+            held = held._replace(parameters=0.0, buffers=held.buffers + unit)
+    if strategy.find(Compress):
+        residual = whole(site, 1) * recipe.gradient  # of error feedback
+        held = held._replace(buffers=held.buffers + residual)
+    return held

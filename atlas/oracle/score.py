@@ -1,0 +1,169 @@
+"""Scores the candidates of one mesh: what they share is computed once."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from atlas.oracle import core
+from atlas.oracle.cluster import Cluster
+from atlas.oracle.mesh import mesh
+from atlas.oracle.model import Model
+from atlas.oracle.records import Exchange, Load, Schedule
+from atlas.oracle.rules import divisors
+from atlas.oracle.stages import heaviness, units
+from atlas.oracle.strategy import Axis, Data, Embedding, Expert, Strategy, Zero
+from atlas.oracle.traffic import sites_of
+from atlas.oracle.train import RECOMPUTE, Train
+
+__all__ = ["Score", "Scorer", "Stage", "chosen"]
+
+Stage = Literal[0, 1, 2, 3]  # of ZeRO; 0: plain data parallelism
+
+TOO_LARGE = "does not fit into the device's memory"
+UNEVEN = "interleaved, and its micro-batches are no multiple of the stages"
+
+
+class Score(NamedTuple):
+    """Of one candidate: its choice is ZeRO's stage, within, schedule and chunks."""
+
+    seconds: float
+    bytes: float
+    choice: tuple[Stage, int, int, int]
+    reason: str  # why it is dropped; empty: it is not
+
+
+class _Variant(NamedTuple):
+    """A way of agreeing: what it costs and what it leaves on the outermost stages."""
+
+    stage: Stage
+    within: int
+    agree: Exchange
+    optimizer: float
+    held: tuple[float, ...]  # bytes of state, with one version of the parameters
+    parameters: tuple[float, ...]
+
+
+class Scorer:
+    """The candidates of one mesh, whose replicas are a Data axis."""
+
+    def __init__(
+        self,
+        model: Model,
+        strategy: Strategy,
+        cluster: Cluster,
+        train: Train,
+        stages: Sequence[Stage],
+        kinds: list[int],
+    ) -> None:
+        one = dataclasses.replace(train, micro_batch=1)
+        self.share = train.batch // strategy.length(Data, Expert, Embedding)
+        self.mesh = made = mesh(model, strategy, cluster, one)
+        found = sites_of(model, made, cluster)
+        self.heavy = max(found, key=lambda site: heaviness(site.work)).work
+        self.ends = found[:: len(found) - 1 or 1] if model.uniform else found
+        self.recipes = [train.recipe(r) for r in RECOMPUTE]
+        self.variants = [
+            self._variant(model, strategy, cluster, one, stage, within)
+            for stage, within in _choices(
+                stages, strategy, cluster, made.replicas.ranks > 1
+            )
+        ]
+        self.schedules = _schedules(model, made.schedule.stages, kinds)
+
+    def _variant(
+        self,
+        model: Model,
+        strategy: Strategy,
+        cluster: Cluster,
+        train: Train,
+        stage: Stage,
+        within: int,
+    ) -> _Variant:
+        axes = tuple(chosen(axis, stage, within) for axis in strategy.axes)
+        m = mesh(model, Strategy(axes), cluster, train)
+        args = (self.heavy, m.cut, m.recipe, m.replicas)
+        held = [
+            core.state_bytes(site.work, m.cut, m.recipe, m.replicas, 1)
+            for site in self.ends
+        ]
+        return _Variant(
+            stage,
+            within,
+            core.exchange(*args, m.wires),
+            core.optimizer_seconds(*args, m.speed),
+            tuple(map(sum, held)),
+            tuple(state.parameters for state in held),
+        )
+
+    def score(self, micro: int, again: int, room: float) -> Iterator[Score]:
+        """All candidates with this micro-batch and recomputation."""
+        recipe, micros = self.recipes[again], self.share // micro
+        cut = self.mesh.cut._replace(micro=micro)
+        places = [
+            (
+                site.place,
+                core.activation_bytes(site.work, cut, recipe),
+                core.unit_bytes(site.work, cut, recipe),
+            )
+            for site in self.ends
+        ]
+        one: Load | None = None
+        for kind, chunks in self.schedules:
+            schedule = Schedule(self.mesh.schedule.stages, micros, chunks, kind)
+            if kind == 2 and micros % schedule.stages:
+                for v in self.variants:
+                    choice = (v.stage, v.within, kind, chunks)
+                    yield Score(0.0, float("inf"), choice, UNEVEN)
+                continue
+            moving = [
+                core.in_flight(schedule, place) * kept + unit
+                for place, kept, unit in places
+            ]
+            extra = [core.stash(schedule, place) - 1 for place, _, _ in places]
+            for v in self.variants:
+                choice = (v.stage, v.within, kind, chunks)
+                held = max(map(_total, v.held, moving, extra, v.parameters))
+                if held > room:
+                    yield Score(0.0, held, choice, TOO_LARGE)
+                    continue
+                if one is None:
+                    m = self.mesh
+                    one = core.load(self.heavy, cut, recipe, m.speed, m.wires)
+                step = self.mesh.speed.step
+                times = core.times(one, v.agree, schedule, recipe, v.optimizer, step)
+                yield Score(sum(times), held, choice, "")
+
+
+def _total(state: float, moving: float, extra: int, parameters: float) -> float:
+    return state + moving + extra * parameters
+
+
+def chosen(axis: Axis, stage: Stage, within: int) -> Axis:
+    """A Data axis as ZeRO of this stage; other axes as they are."""
+    if not isinstance(axis, Data) or stage == 0:
+        return axis
+    return Zero(stage, axis.ranks, within or None)
+
+
+def _choices(
+    stages: Sequence[Stage], strategy: Strategy, cluster: Cluster, shared: bool
+) -> Iterator[tuple[Stage, int]]:
+    """ZeRO's stages; of the third also with one copy of the state in every node."""
+    for stage in stages:
+        if stage == 0 or shared:
+            yield stage, 0
+    places = strategy.places(Data)
+    if 3 in stages and places:
+        stride, d = places[0]
+        node = cluster.levels[0].size // stride
+        if 1 < node < d and d % node == 0:
+            yield 3, node
+
+
+def _schedules(model: Model, p: int, kinds: list[int]) -> list[tuple[int, int]]:
+    """Kinds of schedule, and chunks of a rank: equal ones alone."""
+    if p == 1:
+        return [(1, 1)]
+    free = units(model) // p if units(model) % p == 0 else 1
+    chunks = [v for v in divisors(free) if v > 1]
+    return [(k, v) for k in kinds for v in (chunks if k == 2 else [1])]
