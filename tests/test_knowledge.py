@@ -311,6 +311,37 @@ def test_every_cross_reference_leads_somewhere() -> None:
         assert paper.link.startswith("http")
 
 
+def test_a_name_leads_to_one_technique() -> None:
+    owner: dict[str, str] = {}
+    for t in load(ROOT).techniques.values():
+        for name in {n.casefold() for n in (t.id, t.name, *t.also_called)}:
+            assert name not in owner, f"{name}: {t.id} and {owner[name]}"
+            owner[name] = t.id
+
+
+@pytest.mark.parametrize(
+    ("name", "technique"),
+    {
+        "1F1B": "one-f-one-b",
+        "activation recomputation": "activation-checkpointing",
+        "all-reduce ring": "ring-all-reduce",
+        "AMP": "mixed-precision",
+        "butterfly all-reduce": "recursive-doubling",
+        "context parallelism": "ring-attention",
+        "DDP": "ddp-by-hand",
+        "FSDP": "zero-3",
+        "gradient compression": "top-k-error-feedback",
+        "MoE": "expert-parallel",
+        "operator parallelism": "tensor-parallel-column-row",
+        "Rabenseifner": "halving-doubling",
+        "tensor slicing": "tensor-parallel-column-row",
+        "weight update sharding": "zero-1",
+    }.items(),
+)
+def test_a_name_people_search_for_is_a_technique_s(name: str, technique: str) -> None:
+    assert name in load(ROOT).techniques[technique].also_called
+
+
 # Schemas for editors
 
 
