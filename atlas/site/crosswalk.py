@@ -16,7 +16,8 @@ def page(ctx: Context) -> str:
     walk = ctx.atlas.crosswalk
     head = front(
         "Crosswalk of terms",
-        description="What five surveys and two libraries call the same cut.",
+        description="What the surveys and two libraries call the same cut.",
+        hide=["navigation"],
     )
     parts = [head + address.assets(HERE, "terms.css"), "# Crosswalk of terms"]
     if walk is None:
@@ -68,7 +69,7 @@ def _row(ctx: Context, walk: Crosswalk, concept: Concept) -> str:
     cells = []
     for column in walk.columns:
         usage = words.get(column.id)
-        said = "<i>no word for it</i>" if usage is None else md(usage.word)
+        said = "<i>none found</i>" if usage is None else md(usage.word)
         mark = f" {UNREAD}" if usage is not None and not usage.verified else ""
         cells.append(f'<td data-of="{attr(column.name)}">{said}{mark}</td>')
     return (

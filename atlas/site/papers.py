@@ -109,9 +109,12 @@ def links(p: Paper) -> str:
 def resting(ctx: Context) -> Rests:
     """Paper -> kind of thing -> links to all that rests on it."""
     out: Rests = defaultdict(lambda: defaultdict(list))
+    said: set[tuple[str, str, str]] = set()
     for key, kind, link in _citations(ctx):
-        if link not in out[key][kind]:
+        name = link.split(">", 1)[1]
+        if (key, kind, name) not in said:
             out[key][kind].append(link)
+        said.add((key, kind, name))
     return out
 
 
