@@ -147,6 +147,12 @@ def repeated(w: Work, n: int) -> Work:
         narrow=w.narrow,
         x=n * w.x,
         y=n * w.y,
+        channelled=n * w.channelled,
+        thin=w.thin,
+        channel_x=n * w.channel_x,
+        channel_y=n * w.channel_y,
+        unchannelled=n * w.unchannelled,
+        unchannelled_flops=n * w.unchannelled_flops,
         halos=n * w.halos,
         halo=n * w.halo,
         norms=n * w.norms,
@@ -159,6 +165,14 @@ def repeated(w: Work, n: int) -> Work:
         lookups=n * w.lookups,
         indices=n * w.indices,
     )
+
+
+def narrowest(some: int, a: int, more: int, b: int) -> int:
+    """The smaller of two widths, of which one may be of no layers at all.
+
+    Source: arithmetic.
+    """
+    return b if some == 0 else a if more == 0 else min(a, b)
 
 
 def joined(a: Work, b: Work) -> Work:
@@ -193,13 +207,15 @@ def joined(a: Work, b: Work) -> Work:
         exits=a.exits + b.exits,
         left=a.left + b.left,
         convolutions=a.convolutions + b.convolutions,
-        narrow=b.narrow
-        if a.convolutions == 0
-        else a.narrow
-        if b.convolutions == 0
-        else min(a.narrow, b.narrow),
+        narrow=narrowest(a.convolutions, a.narrow, b.convolutions, b.narrow),
         x=a.x + b.x,
         y=a.y + b.y,
+        channelled=a.channelled + b.channelled,
+        thin=narrowest(a.channelled, a.thin, b.channelled, b.thin),
+        channel_x=a.channel_x + b.channel_x,
+        channel_y=a.channel_y + b.channel_y,
+        unchannelled=a.unchannelled + b.unchannelled,
+        unchannelled_flops=a.unchannelled_flops + b.unchannelled_flops,
         halos=a.halos + b.halos,
         halo=a.halo + b.halo,
         norms=a.norms + b.norms,

@@ -87,10 +87,21 @@ def cut_part(work: Work, cut: Cut) -> float:
     Source: Shoeybi et al. 2019, section 3; Kahira et al. 2021, table III.
     """
     return (
-        largest_part(work.narrow, cut.filter * cut.channel) / cut.tensor
-        if cut.filter * cut.channel > 1
+        largest_part(work.narrow, cut.filter)
+        if cut.filter > 1
+        else largest_part(work.thin, cut.channel)
+        if cut.channel > 1
         else 1 / cut.tensor
     )
+
+
+def divided(whole: float, apart: float, work: Work, cut: Cut) -> float:
+    """What the fullest rank has of a whole, of which channels do not cut a part.
+
+    Source: Kahira et al. 2021, table III: the first layer has few channels.
+    """
+    rest = apart if cut.channel > 1 else 0.0
+    return (whole - rest) * cut_part(work, cut) + rest
 
 
 def samples_of(cut: Cut) -> float:
@@ -106,7 +117,9 @@ def forward_flops(work: Work, cut: Cut) -> float:
 
     Source: Narayanan et al. 2021, appendix; Kahira et al. 2021, table III.
     """
-    return samples_of(cut) * (work.flops * cut_part(work, cut) + work.serial)
+    return samples_of(cut) * (
+        divided(work.flops, work.unchannelled_flops, work, cut) + work.serial
+    )
 
 
 def score_flops(work: Work, cut: Cut) -> float:
@@ -186,7 +199,7 @@ def cut_forward_seconds(work: Work, cut: Cut, recipe: Recipe, wires: Wires) -> f
             wires.cut.all_gather,
         )
         + reduce_seconds(
-            cut.channel, work.convolutions, a * work.y, wires.cut.all_reduce
+            cut.channel, work.channelled, a * work.channel_y, wires.cut.all_reduce
         )
         + halo_seconds(work, cut, recipe, wires)
     )
@@ -225,8 +238,8 @@ def cut_backward_seconds(work: Work, cut: Cut, recipe: Recipe, wires: Wires) -> 
         )
         + gather_seconds(
             c,
-            work.convolutions,
-            a * c * largest_part(work.narrow, c) * work.x,
+            work.channelled,
+            a * c * largest_part(work.thin, c) * work.channel_x,
             wires.cut.all_gather,
         )
         + halo_seconds(work, cut, recipe, wires)
@@ -387,7 +400,7 @@ def held(work: Work, cut: Cut) -> float:
 
     Source: Shoeybi et al. 2019, section 3; Kahira et al. 2021, table III.
     """
-    return work.weights * cut_part(work, cut) + work.shared
+    return divided(work.weights, work.unchannelled, work, cut) + work.shared
 
 
 def held_alone(work: Work, cut: Cut) -> float:

@@ -1,7 +1,6 @@
 """A strategy on a cluster, in numbers: what the core's functions take."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 from atlas.oracle.cluster import Cluster, Group
 from atlas.oracle.errors import OracleError, numbers

@@ -21,25 +21,28 @@ from atlas.oracle.strategy import (
 
 __all__ = ["meshes"]
 
+#: Tokens from which on sequences are cut: Llama 3 does so above 8192 (Llama Team
+#: 2024, section 3.3.2); below, one device holds a sequence.
+LONG = 8193
 Factors = Sequence[Axis]
 
 
-def meshes(model: Model, gpus: int) -> Iterator[Strategy]:
+def meshes(model: Model, gpus: int, node: int) -> Iterator[Strategy]:
     """Every mesh, replicas as Data; innermost what talks most."""
     for inner in _inner(model, gpus):
         rest = gpus // Strategy(tuple(inner)).ranks
         for p in divisors(rest):
             if p > _most(model, Pipeline):
                 break
-            yield from _outer(rest // p, p, tuple(inner))
+            yield from _outer(rest // p, p, tuple(inner), node)
 
 
-def _outer(d: int, p: int, inner: tuple[Axis, ...]) -> Iterator[Strategy]:
-    """Data outside or inside the pipeline, where there are both."""
+def _outer(d: int, p: int, inner: tuple[Axis, ...], node: int) -> Iterator[Strategy]:
+    """Data outside or inside the pipeline, where that makes a difference."""
     stages = (Pipeline(p),) if p > 1 else ()
-    yield Strategy((Data(d), *stages, *inner))
-    if d > 1 and p > 1:
-        yield Strategy((*stages, Data(d), *inner))
+    yield Strategy((*stages, Data(d), *inner))
+    if d > 1 and p > 1 and Strategy(inner).ranks < node:
+        yield Strategy((Data(d), *stages, *inner))
 
 
 def _inner(model: Model, gpus: int) -> Iterator[Factors]:
@@ -68,6 +71,8 @@ def _experts(model: Model, gpus: int) -> list[Expert | None]:
 
 def _contexts(model: Model, gpus: int) -> list[Context | None]:
     found: list[Context | None] = [None]
+    if model.tokens < LONG:
+        return found
     for n in _lengths(gpus, gpus):
         if model.tokens % n == 0:
             found.append(Context(n))

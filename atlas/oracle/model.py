@@ -27,7 +27,7 @@ class Layer:
     glued: bool = False  # stays with the unit after it (or, last of all, before it)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # by identity, so that stages are cut once
 class Model:
     """A network, cut into units; CNNs and transformers lower to the same."""
 

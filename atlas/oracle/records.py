@@ -53,10 +53,16 @@ class Work(NamedTuple):
     entered: int = 0  # elements at all of them
     exits: int = 0  # row cuts: forward sums what leaves
     left: int = 0  # elements at all of them
-    convolutions: int = 0  # layers whose filters and channels can be cut
+    convolutions: int = 0  # layers whose filters can be cut
     narrow: int = 1  # filters of the narrowest of them
     x: int = 0  # elements that enter them
     y: int = 0  # elements that leave them
+    channelled: int = 0  # layers whose channels can be cut: not the first
+    thin: int = 1  # channels of the narrowest of them
+    channel_x: int = 0  # elements that enter them
+    channel_y: int = 0  # elements that leave them
+    unchannelled: int = 0  # weights that a channel axis leaves whole, biases too
+    unchannelled_flops: float = 0.0
     halos: int = 0  # layers whose windows reach over a border
     halo: int = 0  # elements that one neighbour needs, forward and backward
     norms: int = 0  # batch norms

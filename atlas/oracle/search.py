@@ -24,6 +24,7 @@ from atlas.oracle.prediction import Prediction
 from atlas.oracle.rules import check, divisors
 from atlas.oracle.score import Scorer, Stage, chosen
 from atlas.oracle.strategy import (
+    AXES,
     Axis,
     Data,
     Embedding,
@@ -64,7 +65,7 @@ class Plan:
     pruned: Mapping[str, int]  # reason -> how many
     ranked: tuple[Candidate, ...]  # those that fit, fastest first; the first hundred
     front: tuple[Candidate, ...]  # none is both faster and smaller
-    shortlist: tuple[Prediction, ...]  # the best of five different meshes
+    shortlist: tuple[Prediction, ...]  # the best of five meshes of different lengths
 
     @property
     def fitting(self) -> int:
@@ -128,7 +129,7 @@ class _Search:
         self.smallest = float("inf")
 
     def run(self, again: list[int], stages: Sequence[Stage], kinds: list[int]) -> None:
-        for strategy in meshes(self.model, self.gpus):
+        for strategy in meshes(self.model, self.gpus, self.cluster.levels[0].size):
             self.meshes.append(strategy)
             try:
                 check(self.model, strategy, self.cluster)
@@ -174,9 +175,9 @@ class _Search:
 
     def plan(self) -> Plan:
         self.found.sort()
-        best: dict[int, Choice] = {}
+        best: dict[tuple[int, ...], Choice] = {}
         for _, _, choice in self.found:
-            best.setdefault(choice.mesh, choice)
+            best.setdefault(_lengths(self.meshes[choice.mesh]), choice)
             if len(best) == SHORTLIST:
                 break
         made = [self._made(choice) for choice in best.values()]
@@ -216,6 +217,11 @@ class _Search:
         reason, _ = self.pruned.most_common(1)[0]
         near = numbers(self.gpus, divisors(self.train.batch))
         return f"{what}: {reason}: expected {near} devices, which divide the batch"
+
+
+def _lengths(strategy: Strategy) -> tuple[int, ...]:
+    """What makes two meshes different enough to measure both."""
+    return tuple(strategy.length(kind) for kind in AXES.values())
 
 
 def _chosen(axis: Axis, c: Choice) -> Axis:

@@ -1,13 +1,13 @@
 """The stages of a pipeline: which layers each has, and what they come to."""
 
-from functools import reduce
+from functools import lru_cache, reduce
 
 from atlas.oracle.blocks import joined
 from atlas.oracle.errors import OracleError
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.records import Work
 
-__all__ = ["heaviness", "stages", "total", "units"]
+__all__ = ["heaviness", "stages", "total", "units", "works"]
 
 
 def total(layers: tuple[Layer, ...]) -> Work:
@@ -25,6 +25,13 @@ def units(model: Model) -> int:
     return sum(not layer.glued for layer in model.layers)
 
 
+@lru_cache(maxsize=256)
+def works(model: Model, p: int) -> tuple[Work, ...]:
+    """What each of p stages comes to."""
+    return tuple(map(total, stages(model, p)))
+
+
+@lru_cache(maxsize=256)
 def stages(model: Model, p: int) -> tuple[tuple[Layer, ...], ...]:
     """The layers of each of p stages, in order."""
     if p > units(model):

@@ -12,7 +12,7 @@ import ast
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from atlas.oracle.errors import OracleError, nearest
 
@@ -93,14 +93,11 @@ class Axis:
     def __post_init__(self) -> None:
         if self.ranks < 1:
             raise OracleError(f"{self}: expected 1 rank or more")
-        for f in _fields(self):
-            allowed = get_args(get_type_hints(type(self))[f.name])
-            value = getattr(self, f.name)
-            if allowed and type(None) not in allowed and value not in allowed:
-                known = [str(a) for a in allowed]
-                raise OracleError(
-                    f"{self}: {f.name} {value!r}: expected {nearest(str(value), known)}"
-                )
+        for name, allowed in _words(type(self).__qualname__, type(self)).items():
+            value = getattr(self, name)
+            if value not in allowed:
+                near = nearest(str(value), [str(a) for a in allowed])
+                raise OracleError(f"{self}: {name} {value!r}: expected {near}")
 
     def __mul__(self, other: Axis | Strategy) -> Strategy:
         return Strategy((self,)) * other
@@ -117,6 +114,17 @@ class Axis:
 
 
 A = TypeVar("A", bound=Axis)
+
+
+def _words(name: str, kind: type[Axis]) -> dict[str, tuple[Any, ...]]:
+    """The fields that have one of a few values, and those; read once."""
+    if name not in _KNOWN:
+        hints = get_type_hints(kind).items()
+        _KNOWN[name] = {n: get_args(h) for n, h in hints if get_origin(h) is Literal}
+    return _KNOWN[name]
+
+
+_KNOWN: dict[str, dict[str, tuple[Any, ...]]] = {}
 
 
 def _fields(axis: Any) -> tuple[dataclasses.Field[Any], ...]:

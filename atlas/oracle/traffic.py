@@ -7,7 +7,6 @@ largest, where a library pads them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from atlas.oracle import core
 from atlas.oracle.cluster import Cluster, Group
@@ -16,7 +15,7 @@ from atlas.oracle.mesh import Mesh
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.prediction import Collective
 from atlas.oracle.records import Work
-from atlas.oracle.stages import stages, total
+from atlas.oracle.stages import stages, works
 
 __all__ = ["Site", "inside", "ring", "send", "sites_of", "state", "whole"]
 
@@ -29,26 +28,25 @@ class Site:
     """A stage of the pipeline, and how it is run."""
 
     layers: tuple[Layer, ...]
+    work: Work  # what they come to
     mesh: Mesh
     cluster: Cluster
     place: int = 0
     before: int = 0  # elements that the stage before passes on
 
-    @cached_property
-    def work(self) -> Work:
-        """What its layers come to; the last stage passes only gradients, back."""
-        work = total(self.layers)
-        last = 0 < self.place == self.mesh.schedule.stages - 1
-        return work._replace(passed=self.before) if last else work
-
 
 def sites_of(model: Model, made: Mesh, cluster: Cluster) -> list[Site]:
     """The stages of the pipeline, in order."""
-    cut = stages(model, made.schedule.stages)
-    passed = [0, *(layers[-1].work.passed for layers in cut)]
+    p = made.schedule.stages
+    summed = list(works(model, p))
+    passed = [0, *(work.passed for work in summed)]
+    if p > 1:  # the last passes only gradients, back
+        summed[-1] = summed[-1]._replace(passed=passed[-2])
     return [
-        Site(layers, made, cluster, place, passed[place])
-        for place, layers in enumerate(cut)
+        Site(layers, work, made, cluster, place, passed[place])
+        for place, (layers, work) in enumerate(
+            zip(stages(model, p), summed, strict=True)
+        )
     ]
 
 
@@ -126,13 +124,13 @@ def _tensor(site: Site, m: int) -> Iterator[Collective]:
 def _convolutions(site: Site, m: int) -> Iterator[Collective]:
     """Filters: gather y, sum dx. Channels: sum y, gather dx."""
     w, cut, a = site.work, site.mesh.cut, m * _bytes(site)
-    calls = m * w.convolutions
-    for p, axis, gathered, summed in (
-        (cut.filter, "Filter", w.y, w.x),
-        (cut.channel, "Channel", w.x, w.y),
+    for p, axis, layers, width, gathered, summed in (
+        (cut.filter, "Filter", w.convolutions, w.narrow, w.y, w.x),
+        (cut.channel, "Channel", w.channelled, w.thin, w.channel_x, w.channel_y),
     ):
         if p > 1:
-            n = a * p * (chunk(w.narrow, p, 0) * (gathered // w.narrow))
+            calls = m * layers
+            n = a * p * (chunk(width, p, 0) * (gathered // width))
             yield from ring(site, axis, "cut", "all_gather", "maps", calls, n)
             n = a * summed
             yield from ring(site, axis, "cut", "all_reduce", "maps", calls, n)

@@ -1,0 +1,202 @@
+"""A convolutional network as layers, from the list that its paper prints.
+
+Convolutions, and linear layers but the last, can be cut by filters and channels;
+the first convolution by filters alone, since it has few channels. A linear layer
+that follows maps is computed whole by every rank of a spatial axis; that little
+repetition is not counted.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from atlas.oracle.errors import OracleError
+from atlas.oracle.model import Layer, Model
+from atlas.oracle.records import Work
+
+__all__ = ["Item", "network"]
+
+Shape = tuple[int, ...]  # channels, then rows, columns, ...
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a network's list: one of conv, pool, bottleneck and linear."""
+
+    conv: int | None = None  # filters
+    pool: Literal["max", "average", "all"] | None = None  # all: over the whole map
+    bottleneck: int | None = None  # filters of its 3 x 3; it makes four times as many
+    linear: int | None = None  # outputs
+    kernel: int = 3
+    stride: int = 1
+    padding: int | None = None  # None: half the kernel
+    norm: bool = False
+    relu: bool = True
+    bias: bool = True
+    ceil: bool = False  # round the size of what a pool makes up
+    repeat: int = 1
+
+
+def network(
+    name: str,
+    image: Sequence[int],
+    items: Sequence[Item],
+    *,
+    epoch: int | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> Model:
+    """The network for samples of this shape: channels, rows, columns, ..."""
+    layers = list(_layers(tuple(image), items))
+    layers = [replace(a, name=f"{i}: {a.name}") for i, a in enumerate(layers)]
+    return Model(
+        name, "cnn", tuple(_finished(layers)), epoch=epoch, sources=sources or {}
+    )
+
+
+def _finished(layers: list[Layer]) -> Iterator[Layer]:
+    """The first convolution without channels to cut, the last layer without any cut."""
+    first = next((i for i, a in enumerate(layers) if a.filters), None)
+    for i, layer in enumerate(layers):
+        w = layer.work
+        if i == len(layers) - 1 and layer.filters:
+            w = w._replace(
+                shared=w.shared + w.weights,
+                weights=0,
+                serial=w.flops,
+                flops=0.0,
+                convolutions=0,
+                channelled=0,
+                x=0,
+                y=0,
+                channel_x=0,
+                channel_y=0,
+                unchannelled=0,
+            )
+            yield replace(layer, work=w, filters=0, channels=0)
+        elif i == first:
+            w = w._replace(
+                channelled=0,
+                channel_x=0,
+                channel_y=0,
+                unchannelled=w.weights,
+                unchannelled_flops=w.flops,
+            )
+            yield replace(layer, work=w, channels=0)
+        else:
+            yield layer
+
+
+def _layers(shape: Shape, items: Sequence[Item]) -> Iterator[Layer]:
+    for item in items:
+        for i in range(item.repeat):
+            made = list(_made(shape, item, first=i == 0))
+            shape = made[-1][1]
+            yield from (layer for layer, _ in made)
+
+
+def _made(shape: Shape, item: Item, first: bool) -> Iterator[tuple[Layer, Shape]]:
+    """The layers of one line, each with the shape that it leaves."""
+    if item.conv is not None:
+        yield _conv(shape, item, item.conv)
+    elif item.bottleneck is not None:
+        yield from _bottleneck(shape, item, item.bottleneck, first)
+    elif item.linear is not None:
+        yield _conv((math.prod(shape), 1), replace(item, kernel=1), item.linear)
+    elif item.pool is not None:
+        yield _pool(shape, item)
+    else:
+        raise OracleError("a layer without conv, pool, bottleneck or linear")
+
+
+def _size(n: int, item: Item, kernel: int) -> int:
+    """How long a side is after a window has moved over it."""
+    padding = kernel // 2 if item.padding is None else item.padding
+    over = n + 2 * padding - kernel
+    if over < 0:
+        raise OracleError(f"a window of {kernel} on {n}: expected a larger image")
+    return (-(-over // item.stride) if item.ceil else over // item.stride) + 1
+
+
+def _conv(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
+    c, *sides = shape
+    after = [_size(n, item, item.kernel) for n in sides]
+    taps = item.kernel ** len(sides)
+    x, y = math.prod(shape), filters * math.prod(after)
+    weights, bias = c * filters * taps, filters * item.bias
+    flops = 2.0 * c * taps * y
+    over = max(0, item.kernel - item.stride)
+    halo = over * x // sides[0]
+    work = Work(
+        layers=1,
+        weights=weights + bias,
+        shared=2 * filters * item.norm,
+        largest=weights + bias,
+        kernels=1,
+        flops=flops,
+        moved=(3 * item.norm + 2 * item.relu) * y,
+        kept=x + y * item.norm,
+        inputs=x,
+        passed=y,
+        convolutions=1,
+        narrow=filters,
+        x=x,
+        y=y,
+        channelled=1,
+        thin=c,
+        channel_x=x,
+        channel_y=y,
+        unchannelled=bias,
+        halos=int(over > 0),
+        halo=halo,
+        norms=int(item.norm),
+        normed=filters * item.norm,
+    )
+    linear = sides == [1] and item.linear is not None
+    layer = Layer(
+        "linear" if linear else "convolution",
+        work,
+        filters=filters,
+        channels=c,
+        rows=0 if linear else after[0],
+        matrix=(filters, c * taps),
+    )
+    return layer, (filters, *after)
+
+
+def _pool(shape: Shape, item: Item) -> tuple[Layer, Shape]:
+    c, *sides = shape
+    pads = replace(item, padding=item.padding or 0)
+    after = [1 if item.pool == "all" else _size(n, pads, item.kernel) for n in sides]
+    x, y = math.prod(shape), c * math.prod(after)
+    over = 0 if item.pool == "all" else max(0, item.kernel - item.stride)
+    work = Work(
+        layers=1,
+        moved=x + y,
+        kept=x * (item.pool == "max"),
+        inputs=x,
+        passed=y,
+        halos=int(over > 0),
+        halo=over * x // sides[0],
+    )
+    rows = 0 if item.pool == "all" else after[0]
+    return Layer(f"{item.pool} pool", work, rows=rows, glued=False), (c, *after)
+
+
+def _bottleneck(
+    shape: Shape, item: Item, filters: int, first: bool
+) -> Iterator[tuple[Layer, Shape]]:
+    """1 x 1, 3 x 3 with the stride, 1 x 1, and a shortcut that is added."""
+    plain = Item(norm=True, bias=False, kernel=1)
+    one, between = _conv(shape, plain, filters)
+    stride = item.stride if first else 1
+    yield one, between
+    three, between = _conv(between, replace(plain, kernel=3, stride=stride), filters)
+    yield three, between
+    last, after = _conv(between, plain, 4 * filters)
+    y = math.prod(after)
+    work = last.work._replace(moved=last.work.moved + 3 * y)  # the sum
+    if first and shape != after:
+        way = replace(plain, stride=stride, relu=False)
+        yield replace(_conv(shape, way, 4 * filters)[0], name="shortcut"), after
+    yield replace(last, work=work), after
