@@ -198,5 +198,6 @@ def _bottleneck(
     work = last.work._replace(moved=last.work.moved + 3 * y)  # the sum
     if first and shape != after:
         way = replace(plain, stride=stride, relu=False)
-        yield replace(_conv(shape, way, 4 * filters)[0], name="shortcut"), after
+        short, _ = _conv(shape, way, 4 * filters)
+        yield replace(short, name="shortcut", glued=True), after
     yield replace(last, work=work), after

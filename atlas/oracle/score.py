@@ -20,6 +20,8 @@ __all__ = ["Score", "Scorer", "Stage", "chosen"]
 Stage = Literal[0, 1, 2, 3]  # of ZeRO; 0: plain data parallelism
 
 TOO_LARGE = "does not fit into the device's memory"
+#: DeepSpeed's pipeline engine refuses it too (deepspeed/runtime/pipe/engine.py).
+SHARDED = "ZeRO-2 or 3 with a pipeline: it would exchange in every micro-batch"
 UNEVEN = "interleaved, and its micro-batches are no multiple of the stages"
 
 
@@ -54,6 +56,7 @@ class Scorer:
         train: Train,
         stages: Sequence[Stage],
         kinds: list[int],
+        sharded_pipelines: bool = False,
     ) -> None:
         one = dataclasses.replace(train, micro_batch=1)
         self.share = train.batch // strategy.length(Data, Expert, Embedding)
@@ -62,10 +65,12 @@ class Scorer:
         self.heavy = max(found, key=lambda site: heaviness(site.work)).work
         self.ends = found[:: len(found) - 1 or 1] if model.uniform else found
         self.recipes = [train.recipe(r) for r in RECOMPUTE]
+        legal = [s for s in stages if s < 2 or sharded_pipelines or len(found) == 1]
+        self.dropped = len(stages) - len(legal)
         self.variants = [
             self._variant(model, strategy, cluster, one, stage, within)
             for stage, within in _choices(
-                stages, strategy, cluster, made.replicas.ranks > 1
+                legal, strategy, cluster, made.replicas.ranks > 1
             )
         ]
         self.schedules = _schedules(model, made.schedule.stages, kinds)
@@ -119,6 +124,8 @@ class Scorer:
                 core.in_flight(schedule, place) * kept + unit
                 for place, kept, unit in places
             ]
+            for _ in range(self.dropped):
+                yield Score(0.0, float("inf"), (0, 0, kind, chunks), SHARDED)
             extra = [core.stash(schedule, place) - 1 for place, _, _ in places]
             for v in self.variants:
                 choice = (v.stage, v.within, kind, chunks)
