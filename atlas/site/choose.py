@@ -6,7 +6,7 @@ from atlas.knowledge import Choose, Leaf, Question
 from atlas.site import address
 from atlas.site.context import Context
 from atlas.site.overview import proven
-from atlas.site.text import attr, front, listing, md
+from atlas.site.text import attr, front, listing, md, raw
 
 HERE = "choose.md"
 
@@ -27,16 +27,18 @@ def page(ctx: Context) -> str:
     parts += [
         f'<p class="lede">{spelled(len(made.questions)).capitalize()} questions about '
         f"your model and your machines, at most {spelled(longest(made))} of them on "
-        "any way. Each way ends in a technique, the reason, its source, and a plan to work "
-        "out.</p>",
+        "any way. Each way ends in a technique, the reason, its source, and a plan to "
+        "work out.</p>",
         address.assets(HERE, "views.css", "choose.js"),
         '<div class="choose" id="choose">',
         '<nav class="trail" aria-label="Your answers" hidden></nav>'
         + "".join(_question(made, q) for q in made.questions)
         + "".join(_leaf(ctx, leaf) for leaf in made.leaves),
         "</div>",
-        '<details class="ranks tree" open><summary>The whole tree</summary>'
-        f"{_tree(made, made.questions[0], '')}</details>",
+        raw(
+            '<details class="ranks tree" open><summary>The whole tree</summary>'
+            f"{_tree(made, made.questions[0], '')}</details>"
+        ),
         "The questions follow the conclusions of "
         "[Nichols and others](papers.md#nichols2021survey) and the limits in "
         "[ParaDL](papers.md#kahira2021oracle); the words and the order are ours.",

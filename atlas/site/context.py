@@ -2,8 +2,9 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class Context:
     edit: str = ""  # where files are edited; empty: nowhere known
     _records: dict[tuple[str, str], Json | None] = field(default_factory=dict)
     _verdicts: dict[tuple[str, int], list[Verdict]] = field(default_factory=dict)
+    _stale: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def record(self, technique: str, backend: str) -> Json | None:
         """The technique's record on that backend, or None."""
@@ -61,11 +63,13 @@ class Context:
 
     def stale(self, technique: str, backend: str) -> bool:
         """Was the record made from another source than today's?"""
-        found = self.record(technique, backend)
-        home = self.atlas.techniques[technique]
-        if found is None or not self.written(home):
-            return False
-        return record.stale(self.root, home, found)
+        key = (technique, backend)
+        if key not in self._stale:
+            found = self.record(technique, backend)
+            home = self.atlas.techniques[technique]
+            known = found is not None and self.written(home)
+            self._stale[key] = known and record.stale(self.root, home, found or {})
+        return self._stale[key]
 
     def warnings(self) -> list[str]:
         """Stale gloo records: `docs` fails on them, `serve` warns."""
@@ -104,6 +108,14 @@ class Context:
             if (t.axis, t.family) == (axis, family)
         ]
         return sorted(found, key=lambda t: (t.since, t.id))
+
+
+@cache
+def latex(formula: Callable[..., int | float]) -> str:
+    """The formula's mathematics, written once."""
+    from atlas.oracle import emit
+
+    return emit.latex(formula)
 
 
 def formula_of(claim: Claim) -> Any:

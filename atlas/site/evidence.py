@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from atlas.knowledge import Claim, Technique
-from atlas.oracle.emit import arguments, latex
-from atlas.site.context import Context, Json, formula_of
+from atlas.oracle.emit import arguments
+from atlas.site.context import Context, Json, formula_of, latex
 from atlas.site.curve import Curve, draw, grid
-from atlas.site.text import attr, listing, number
+from atlas.site.text import attr, listing, number, raw
 from atlas.verdict import Verdict
 
 COUNTED = ("exact", "bound")  # kinds whose value is a number of the formula
@@ -213,7 +213,7 @@ def table(ctx: Context, t: Technique) -> str:
     if not rows:
         return ""
     heads = "".join(f"<th>{attr(c.id.replace('_', ' '))}</th>" for c in t.claims)
-    return (
+    return raw(
         '<details class="ranks"><summary>Every rank of every recorded run '
         f"({len(rows)} rows)</summary>"
         '<div class="wide" tabindex="0" role="region" aria-label="Every rank">'
@@ -257,12 +257,12 @@ def curves(ctx: Context, t: Technique) -> str:
             '<span class="k gloo"></span>measured, gloo'
             '<span class="k dry"></span>counted, dry run</p>'
         )
-        out = f'<div class="curves">{"".join(charts)}</div>{key}'
+        out = raw(f'<div class="curves">{"".join(charts)}</div>{key}')
     if flat:
         sizes = [p for b in ("gloo", "dry") for p in ctx.sizes(t.id, b)]
         upto = f", measured up to p = {max(sizes)}" if sizes else ""
         items = "".join(f"<li>{attr(says)}</li>" for says in flat)
-        out += f"<p>The same at every p{upto}:</p><ul>{items}</ul>"
+        out += f"\n\n<p>The same at every p{upto}:</p><ul>{items}</ul>"
     return out
 
 

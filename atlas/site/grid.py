@@ -4,7 +4,7 @@ from atlas.knowledge import System, Technique
 from atlas.site import address, standing
 from atlas.site.context import Context
 from atlas.site.matrix import DOWN, coordinates, counted, families
-from atlas.site.text import attr, front, md
+from atlas.site.text import attr, front, md, raw
 
 HERE = "grid.md"
 ROWS = {
@@ -127,10 +127,12 @@ def page(ctx: Context) -> str:
         "answers "
         "to the first and three to the second make six kinds of training.</p>",
         address.assets(HERE, "views.css"),
-        '<table class="six"><caption class="sr">Rows: where the optimizer runs. '
-        "Columns: "
-        f"how steps are scheduled.</caption><thead><tr><td></td>{heads}</tr></thead>"
-        f"<tbody>{body}</tbody></table>",
+        raw(
+            '<table class="six"><caption class="sr">Rows: where the optimizer runs. '
+            "Columns: "
+            f"how steps are scheduled.</caption><thead><tr><td></td>{heads}</tr></thead>"
+            f"<tbody>{body}</tbody></table>"
+        ),
         _unplaced(ctx),
         *(f"## {title}\n\n{text}" for title, text in WHY),
         "The dimensions are those of "

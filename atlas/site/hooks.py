@@ -17,6 +17,7 @@ GLOSSARY = "glossary.md"
 KATEX = re.compile(
     r"<link[^>]*vendor/katex/[^>]*>|<script[^>]*vendor/katex/[^>]*></script>"
 )
+ASIDE = re.compile(r"<!--set aside \d+-->")
 _now: dict[str, Any] = {}
 
 
@@ -46,7 +47,9 @@ def _fresh(root: Path) -> tuple[Any, Any]:
     from mkdocs.exceptions import PluginError
 
     from atlas.knowledge import TaxonomyError
-    from atlas.site import context, pages
+    from atlas.site import context, pages, text
+
+    _now["raw"], _now["aside"] = text.RAW, {}
 
     try:
         return pages, context.read(root)
@@ -79,7 +82,14 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill the marked places of hand-written pages."""
     filled: str = _now["pages"].fill(markdown, _now["context"])
-    return filled
+    return _now["raw"].sub(_set_aside, filled)
+
+
+def _set_aside(found: Any) -> str:
+    """Keep finished HTML from Markdown and from the search: it takes long to parse."""
+    key = f"<!--set aside {len(_now['aside'])}-->"
+    _now["aside"][key] = found[1]
+    return key
 
 
 @event_priority(-50)  # after the plugins: what they write is explained too
@@ -93,5 +103,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Load KaTeX only where there is a formula, or a script that draws one."""
+    """Put finished HTML back; load KaTeX only where there is a formula."""
+    kept = _now["aside"]
+    output = ASIDE.sub(lambda m: kept[m[0]], output)
     return output if "arithmatex" in output else KATEX.sub("", output)

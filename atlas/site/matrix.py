@@ -7,7 +7,7 @@ from atlas.knowledge import Axis, Family, System, Technique
 from atlas.site import address, standing
 from atlas.site.context import BACKENDS, Context
 from atlas.site.overview import LADDER, RUNGS, climbed
-from atlas.site.text import attr, front, listing, md
+from atlas.site.text import attr, front, listing, md, raw
 
 HERE = "map.md"
 DOWN, ACROSS, FACET = (
@@ -77,6 +77,7 @@ def cells(ctx: Context) -> list[list[Cell]]:
 def page(ctx: Context) -> str:
     """The whole view."""
     rows = cells(ctx)
+    full = [c for row in rows for c in row if c.techniques or c.systems]
     parts = [
         front(
             "Map",
@@ -91,11 +92,7 @@ def page(ctx: Context) -> str:
         _legend(ctx, rows),
         _facets(ctx),
         _table(ctx, rows),
-        '<div class="cells" data-search-exclude>'
-        + "".join(
-            _section(ctx, c) for row in rows for c in row if c.techniques or c.systems
-        )
-        + "</div>",
+        raw(f'<div class="cells">{"".join(_section(ctx, c) for c in full)}</div>'),
         _unplaced(ctx),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
@@ -149,7 +146,7 @@ def _table(ctx: Context, rows: list[list[Cell]]) -> str:
         f"{''.join(_cell(ctx, c) for c in row)}</tr>"
         for row in rows
     )
-    return (
+    return raw(
         '<div class="matrix-box"><table class="matrix"><caption class="sr">Rows: when '
         "the "
         "workers agree. Columns: who holds what.</caption>"

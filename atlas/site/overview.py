@@ -6,7 +6,7 @@ from atlas.knowledge import Axis, Technique
 from atlas.site import address
 from atlas.site.context import BACKENDS, Context
 from atlas.site.evidence import all_hold, caught
-from atlas.site.text import md
+from atlas.site.text import md, raw
 
 HERE = "index.md"
 RUNGS = {"gloo": "gloo", "dry": "dry", "emulated": "emulated GPU", "nccl": "NCCL"}
@@ -48,7 +48,7 @@ def proven(ctx: Context, t: Technique) -> str:
 def the_map(ctx: Context) -> str:
     """The three axes with their families and techniques, for the home page."""
     columns = "".join(_axis_column(ctx, axis) for axis in ctx.atlas.axes)
-    return f'<div class="map">{columns}</div>'
+    return raw(f'<div class="map">{columns}</div>')
 
 
 def _axis_column(ctx: Context, axis: Axis) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from atlas.site.text import attr, number
+from atlas.site.text import attr, number, raw
 
 TOP = 44  # above the first lane: the time axis
 LEAST, MOST = 560, 4200  # the drawing's width in pixels
@@ -21,7 +21,7 @@ def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
     data = json.dumps(scene, separators=(",", ":"), ensure_ascii=True)
     data = data.replace("<", "\\u003c").replace(">", "\\u003e")
     data = data.replace("&", "\\u0026").replace("`", "\\u0060")
-    return "\n".join(
+    made = "\n".join(
         [
             f'<figure class="replay" id="{attr(ident)}" style="--lane:{lane}px">',
             '<div class="replay-stage">',
@@ -36,6 +36,7 @@ def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
             "</figure>",
         ]
     )
+    return raw(made)
 
 
 def _legend(scene: Mapping[str, Any]) -> str:

@@ -97,6 +97,17 @@ def front(title: str, **more: object) -> str:
     return "---\n" + "\n".join(lines) + "\n---\n\n"
 
 
+RAW = re.compile(r"<!--raw-->\n(.*?)\n<!--/raw-->", re.DOTALL)
+
+
+def raw(markup: str) -> str:
+    """A block of finished HTML: the build sets it aside until the page is whole.
+
+    Markdown would parse it for nothing, and the search would index its numbers.
+    """
+    return f"<!--raw-->\n{markup}\n<!--/raw-->"
+
+
 def slug(text: str) -> str:
     """An anchor that needs no escaping."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
