@@ -43,29 +43,26 @@ WHY = (
     (
         "What central means here",
         "Langer and others ask where the optimizer runs, not what the network looks "
-        "like. "
-        "A parameter server is central, and so is all-reduce: every worker applies the "
-        "same update to the same parameters, so there is one optimizer in effect. That "
-        "last step is our reading of their definition. Elastic averaging, SparkNet and "
-        "D-PSGD are not central, though the first two have a node in the middle: there "
-        "every worker optimizes parameters of its own, and the node only merges.",
+        "like. A parameter server is central, and so is all-reduce: every worker "
+        "applies the same update to the same parameters, so there is one optimizer in "
+        "effect. That last step is our reading of their definition. Elastic averaging, "
+        "SparkNet and D-PSGD are not central, though the first two have a node in the "
+        "middle: there every worker optimizes parameters of its own, and the node only "
+        "merges.",
     ),
     (
         "Not the other decentralized",
         "Lian and others, and most papers since, call training decentralized when no "
-        "node "
-        "of the network is special. That is a question of topology, which the atlas "
-        "keeps "
-        "apart: it is a column of the table of systems.",
+        "node of the network is special. That is a question of topology, which the "
+        "atlas keeps apart: it is a column of the table of systems.",
     ),
     (
         "How the columns follow from the sync axis",
         "Periodic and consensus training are synchronous here: workers step alone, but "
         "each waits for its partners at every merge. A pipeline that flushes is "
         "synchronous; one that does not is bounded, since a stage's weights are at "
-        "most "
-        "as many updates old as there are stages after it. Layer-local training is "
-        "asynchronous: no block waits for the gradient of a later one.",
+        "most as many updates old as there are stages after it. Layer-local training "
+        "is asynchronous: no block waits for the gradient of a later one.",
     ),
 )
 
@@ -124,13 +121,12 @@ def page(ctx: Context) -> str:
         ),
         "# Langer's grid",
         '<p class="lede">Where does the optimizer run, and who waits for whom? Two '
-        "answers "
-        "to the first and three to the second make six kinds of training.</p>",
+        "answers to the first and three to the second make six kinds of training.</p>",
         address.assets(HERE, "views.css"),
         raw(
             '<table class="six"><caption class="sr">Rows: where the optimizer runs. '
-            "Columns: "
-            f"how steps are scheduled.</caption><thead><tr><td></td>{heads}</tr></thead>"
+            "Columns: how steps are "
+            f"scheduled.</caption><thead><tr><td></td>{heads}</tr></thead>"
             f"<tbody>{body}</tbody></table>"
         ),
         _unplaced(ctx),
@@ -189,7 +185,6 @@ def _unplaced(ctx: Context) -> str:
         return ""
     return (
         f'<details class="ranks"><summary>{counted(len(left), "system")} without a '
-        "place: "
-        "where the optimizer runs is not recorded</summary>"
+        "place: where the optimizer runs is not recorded</summary>"
         f'<ul class="columns">{"".join(left)}</ul></details>'
     )

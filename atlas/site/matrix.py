@@ -86,8 +86,7 @@ def page(ctx: Context) -> str:
         ),
         "# The map",
         '<p class="lede">When do the workers agree, and who holds what? Every '
-        "technique "
-        "and every system stands where its two answers meet.</p>",
+        "technique and every system stands where its two answers meet.</p>",
         address.assets(HERE, "views.css", "map.js"),
         _legend(ctx, rows),
         _facets(ctx),
@@ -108,12 +107,10 @@ def _legend(ctx: Context, rows: list[list[Cell]]) -> str:
     )
     return (
         f"<p>Of {of} cells {full} hold something, and {known} hold a known system. "
-        "The signs "
-        "count where techniques of the cell were run and every claim held: on "
-        f"{listing(RUNGS[b] for b in BACKENDS)}, in this order. A technique has one "
+        "The signs count where techniques of the cell were run and every claim held: "
+        f"on {listing(RUNGS[b] for b in BACKENDS)}, in this order. A technique has one "
         "place; a system stands wherever it has both families, as its file says with "
-        "its "
-        "sources.</p>"
+        "its sources.</p>"
         f'<p class="map-key quiet"><span>none</span>{steps}<span>all four</span></p>'
     )
 
@@ -132,8 +129,7 @@ def _facets(ctx: Context) -> str:
         '<label class="chip"><input type="radio" name="mode" value="any" checked>any '
         "of "
         'these</label><label class="chip"><input type="radio" name="mode" '
-        'value="all">all '
-        "of these</label></fieldset>"
+        'value="all">all of these</label></fieldset>'
         '<p><button type="reset">Show everything</button> '
         '<output class="hits" aria-live="polite"></output></p></form>'
     )
@@ -148,8 +144,7 @@ def _table(ctx: Context, rows: list[list[Cell]]) -> str:
     )
     return raw(
         '<div class="matrix-box"><table class="matrix"><caption class="sr">Rows: when '
-        "the "
-        "workers agree. Columns: who holds what.</caption>"
+        "the workers agree. Columns: who holds what.</caption>"
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
