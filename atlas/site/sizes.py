@@ -48,7 +48,8 @@ SMALL = Rule(0.001)
 # One step, float32, unless said otherwise; an element of n is a parameter.
 COMMON: Mapping[str, Value] = {"b": 4, "n": SIZE, "t": 1}
 _PIPELINE: Mapping[str, Value] = {"a": CUT, "m": 32, "f": 1, "b": 2}
-_CUT_LAYERS: Mapping[str, Value] = {"x": SIZE, "y": SIZE, "z": SMALL, "c": 64, "l": 50}
+_MAPS: Mapping[str, Value] = {"x": SIZE, "y": SIZE, "c": 64}
+_CUT_LAYERS: Mapping[str, Value] = {**_MAPS, "z": SMALL, "l": 50}
 _NORMS: Mapping[str, Value] = {"u": 53, "v": SMALL}
 _IN_LAYERS: Mapping[str, Value] = {"u": 160, "n": Rule(1 / 160)}
 # technique -> what its formulas are given beyond that; the rest is as recorded.
@@ -57,7 +58,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
     "all-to-all": {"n": ROOT, "m": ROOT},
     "bsp-synchronous-sgd": {"c": 6_553_600},
     "channel": _CUT_LAYERS,
-    "data-filter": {**_CUT_LAYERS, **_NORMS, "q": 4, "s": 1024},
+    "data-filter": {**_MAPS, **_NORMS, "q": 4, "s": 1024},
     "data-spatial": {**_NORMS, "a": Rule(0.01), "h": 64, "q": 4, "s": 1024},
     "ddp-by-hand": {"c": 6_553_600, "e": Rule(0.05), "z": 0},
     "diloco": {"h": 100, "t": 100},
