@@ -97,10 +97,12 @@ def plan(
     recompute: Sequence[Recompute] = RECOMPUTE,
     stages: Sequence[Stage] = (0, 1, 2, 3),
     schedules: Sequence[ScheduleName] = ("1f1b", "interleaved", "zero-bubble"),
+    sharded_pipelines: bool = False,
 ) -> Plan:
     """Search all meshes of so many devices; raises OracleError if nothing fits.
 
-    `train.micro_batch` is kept where it is given; `stages` are those of ZeRO.
+    `train.micro_batch` is kept where it is given; `stages` are those of ZeRO, of which
+    2 and 3 go with a pipeline only if `sharded_pipelines`.
     """
     if not 1 <= gpus <= cluster.size:
         raise OracleError(
@@ -111,7 +113,7 @@ def plan(
     if model.kind != "transformer" or train.flash:  # no scores to compute again
         again = [r for r in again if r != 1]
     kinds = [SCHEDULES.index(name) for name in schedules]
-    search.run(again, stages, kinds)
+    search.run(again, stages, kinds, sharded_pipelines)
     if not search.found:
         raise OracleError(search.refusal())
     return search.plan()
@@ -128,7 +130,13 @@ class _Search:
         self.pruned: Counter[str] = Counter()
         self.smallest = float("inf")
 
-    def run(self, again: list[int], stages: Sequence[Stage], kinds: list[int]) -> None:
+    def run(
+        self,
+        again: list[int],
+        stages: Sequence[Stage],
+        kinds: list[int],
+        sharded_pipelines: bool,
+    ) -> None:
         for strategy in meshes(self.model, self.gpus, self.cluster.levels[0].size):
             self.meshes.append(strategy)
             try:
@@ -144,7 +152,13 @@ class _Search:
             if not micros:
                 self.drop(f"micro_batch {self.train.micro_batch} does not divide")
             scorer = Scorer(
-                self.model, strategy, self.cluster, self.train, stages, kinds
+                self.model,
+                strategy,
+                self.cluster,
+                self.train,
+                stages,
+                kinds,
+                sharded_pipelines,
             )
             for micro, r in product(micros, again):
                 self._take(micro, r, scorer)
