@@ -1,13 +1,13 @@
 """Every generated page by its address: pure functions of the files below a root."""
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
+from atlas import export
 from atlas.oracle import FORMULAS
 from atlas.oracle.emit import javascript
 from atlas.site import (
+    address,
     choose,
     chronology,
     compare,
@@ -63,7 +63,9 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     for name, what in library.modules(ctx):
         out[f"reference/{name}.md"] = library.module(name, what)
     out.update(notebooks.pages(root))
-    out["taxonomy.json"] = taxonomy(ctx)
+    out[export.DATA] = export.text(export.taxonomy(ctx.atlas))
+    out[export.SCHEMA] = export.text(export.schema())
+    out[export.LLMS] = export.llms(ctx.atlas, address.url)
     return out
 
 
@@ -74,33 +76,6 @@ def fill(markdown: str, context: Context) -> str:
     if STATS in markdown:
         markdown = markdown.replace(STATS, overview.stats(context))
     return markdown
-
-
-def taxonomy(ctx: Context) -> str:
-    """The whole taxonomy as one JSON file, for other programs."""
-    data = {
-        "axes": [dataclasses.asdict(a) for a in ctx.atlas.axes],
-        "techniques": {k: _plain(v) for k, v in ctx.atlas.techniques.items()},
-        "systems": {k: _plain(v) for k, v in ctx.atlas.systems.items()},
-        "surveys": {k: _plain(v) for k, v in ctx.atlas.surveys.items()},
-        "papers": {k: _plain(v) for k, v in ctx.atlas.papers.items()},
-        "glossary": _plain(ctx.atlas.glossary),
-        "crosswalk": _plain(ctx.atlas.crosswalk),
-    }
-    return json.dumps(data, indent=1, sort_keys=True, default=dict) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A frozen record as dictionaries and lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)
-        }
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    if hasattr(value, "items"):
-        return {k: _plain(v) for k, v in value.items()}
-    return value
 
 
 def nav(root: Path, context: Context | None = None) -> Nav:
