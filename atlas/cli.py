@@ -1,4 +1,4 @@
-"""The command line: `atlas list | show | run | race | record | serve | stats | new`.
+"""The command line: `atlas list | show | compare | run | race | record | serve ...`.
 
 Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
 No torch is imported here: the ranks do that, in processes of their own.
@@ -11,7 +11,19 @@ import typer
 from typer.core import TyperGroup
 
 from atlas import __version__
-from atlas.commands import browse, common, new, race, record, run, serve, show
+from atlas.commands import (
+    browse,
+    common,
+    compare,
+    export,
+    new,
+    race,
+    record,
+    run,
+    serve,
+    show,
+    stats,
+)
 from atlas.knowledge import TaxonomyError
 from atlas.record import RecordError
 from atlas.verdict import ClaimError
@@ -45,13 +57,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(browse.list_techniques)
+app.command("list")(browse.list_)
 app.command("show")(show.show)
+app.command("compare")(compare.compare)
 app.command("run")(run.run)
 app.command("race")(race.race)
 app.command("record")(record.record)
 app.command("serve")(serve.serve)
-app.command("stats")(browse.stats)
+app.command("stats")(stats.stats)
+app.command("export")(export.export)
 app.command("new")(new.new)
 
 
@@ -77,6 +91,8 @@ def atlas(
     \b
     atlas list                             every technique, and what is proven
     atlas show zero-3                      one of them: claims, formulas, records
+    atlas list --uses zero-3               the systems that use it
+    atlas compare horovod pytorch-ddp      two systems, differences first
     atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
     atlas run ring-all-reduce --dry 1024   count it on 1024 ranks
 

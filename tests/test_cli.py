@@ -1,9 +1,12 @@
 """The command line: what it prints, how it ends, and what it leaves behind."""
 
+import dataclasses
+import functools
 import inspect
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,12 +24,25 @@ from typer.testing import CliRunner
 
 from atlas import __version__, knowledge, record
 from atlas.cli import app
-from atlas.commands import browse, common, new, run, serve, show
+from atlas.commands import (
+    browse,
+    common,
+    compare,
+    filters,
+    names,
+    new,
+    run,
+    serve,
+    show,
+    stats,
+)
+from atlas.commands import export as exporting
 from atlas.commands import record as recording
 from atlas.launch import LaunchError
+from atlas.site import standing
 
 RING = "ring-all-reduce"
-MODULES = (browse, new, recording, run, serve, show)
+MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
 
 
 def atlas(*arguments: str) -> Any:
@@ -44,6 +60,20 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy that may be changed; commands in this process read it too."""
     made = clones.make(tmp_path)
     monkeypatch.chdir(made)
+    return made
+
+
+@functools.cache
+def known() -> knowledge.Atlas:
+    """The taxonomy, read once."""
+    return knowledge.load(ROOT)
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> knowledge.Atlas:
+    """The taxonomy; commands do not read it anew."""
+    made = known()
+    monkeypatch.setattr(knowledge, "load", lambda: made)
     return made
 
 
@@ -98,11 +128,11 @@ def test_show_has_formulas_commands_and_papers() -> None:
 
 
 def test_every_technique_and_system_can_be_shown(
-    monkeypatch: pytest.MonkeyPatch,
+    loaded: knowledge.Atlas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = knowledge.load(ROOT)
-    monkeypatch.setattr(knowledge, "load", lambda: known)
-    for name in (*known.techniques, *known.systems):
+    alike = standing.likeness(loaded)
+    monkeypatch.setattr(standing, "likeness", lambda _: alike)
+    for name in (*loaded.techniques, *loaded.systems):
         assert atlas("show", name).exit_code == 0
         assert strict(atlas("show", name, "--json").stdout)["id"] == name
 
@@ -110,7 +140,8 @@ def test_every_technique_and_system_can_be_shown(
 def test_a_systems_cells_say_whether_their_source_was_read() -> None:
     text = atlas("show", "horovod").stdout
     assert "Horovod" in text
-    assert re.search(r"read in https?://|not yet verified in https?://", text)
+    assert "read in https://" in text
+    assert "not verified: https://" in text
     assert "is ours" in text
 
 
@@ -132,6 +163,354 @@ def test_stats_count_what_is_there() -> None:
     kept = len(list((ROOT / "measurements" / "gloo").glob("*.json")))
     assert counted["records"]["gloo"] == kept
     assert f"{len(known.systems)}  systems" in atlas("stats").stdout
+
+
+@pytest.mark.usefixtures("loaded")
+def test_stats_meet_what_was_set_out() -> None:
+    counted = strict(atlas("stats", "--json").stdout)
+    for name, least in counted["targets"].items():
+        assert counted[name] >= least, name
+    assert counted["targets"] == {"systems": 110, "terms": 120, "bad_files": 40}
+    assert counted["exemplars"] + counted["without_exemplar"] == counted["techniques"]
+    text = atlas("stats").stdout
+    read, unread = counted["cells"]["verified"], counted["cells"]["unverified"]
+    assert f"{read} verified and {unread} not verified" in text
+    assert f"{counted['terms']}  terms in the glossary (of at least 120)" in text
+
+
+def test_stats_say_how_much_is_missing(
+    loaded: knowledge.Atlas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = dataclasses.replace(loaded, systems={}, glossary=loaded.glossary[:7])
+    monkeypatch.setattr(knowledge, "load", lambda: few)
+    text = " ".join(atlas("stats").stdout.split())
+    assert "0 systems (110 short of 110)" in text
+    assert "0 statements about them, 0 verified and 0 not verified" in text
+    assert "7 terms in the glossary (113 short of 120)" in text
+
+
+# --- systems: filters
+
+
+def listed(*arguments: str) -> list[str]:
+    """What `atlas list` finds."""
+    done = atlas("list", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return [found["id"] for found in strict(done.stdout)]
+
+
+def test_the_systems_that_use_a_technique_since_a_year(
+    loaded: knowledge.Atlas,
+) -> None:
+    expected = [s.id for s in loaded.users(RING) if s.year >= 2018]
+    assert "horovod" in expected
+    assert listed("--uses", RING, "--year", "2018..") == expected
+    text = atlas("list", "--uses", RING, "--year", "2018..").stdout
+    assert f"{len(expected)} systems; the classification is ours" in text
+    assert all(re.search(rf"^ {name} +20\d\d ", text, re.M) for name in expected)
+    assert "tensor-fusion" in row(text, "horovod")
+
+
+def test_systems_are_listed_oldest_first_where_asked(loaded: knowledge.Atlas) -> None:
+    every = listed("--systems")
+    assert set(every) == set(loaded.systems)
+    years = [loaded.systems[name].year for name in every]
+    assert years == sorted(years)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_filter_about_systems_lists_systems_unless_techniques_are_asked_for() -> None:
+    together = listed("--techniques", "--uses", RING)
+    assert "tensor-fusion" in together
+    assert RING not in together
+    assert "horovod" in listed("--uses", RING)
+
+
+def fits(s: knowledge.System, asked: tuple[str, ...]) -> bool:
+    """The filters once more, each on its own."""
+    option, value = asked[-2:]
+    match option:
+        case "--year":
+            first, last = value.split("..")
+            return int(first or 0) <= s.year <= int(last or 9999)
+        case "--parallelism":
+            return s.parallelism is not None and value in s.parallelism.value
+        case "--topology":
+            return s.topology is not None and s.topology.value == value
+        case "--optimizer":
+            where = s.optimizer_location
+            return where is not None and where.value in (value, "either")
+        case "--status":
+            return s.status == value
+        case "--survey":
+            return value in s.surveys
+        case "--uses":
+            return value in {use.technique for use in s.uses}
+        case "--text":
+            return value.casefold() in "\n".join(s.also_called).casefold()
+    raise AssertionError(option)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("--systems", "--year", "..2012"),
+        ("--systems", "--year", "2014..2015"),
+        ("--parallelism", "spatial"),
+        ("--topology", "graph"),
+        ("--optimizer", "per-worker"),
+        ("--status", "archived"),
+        ("--systems", "--survey", "nagrecha2023"),
+        ("--systems", "--text", "DistributedDataPARALLEL"),
+    ],
+    ids=" ".join,
+)
+def test_a_filter_keeps_the_systems_that_fit_and_no_other(
+    asked: tuple[str, ...], loaded: knowledge.Atlas
+) -> None:
+    expected = {s.id for s in loaded.systems.values() if fits(s, asked)}
+    assert 0 < len(expected) < len(loaded.systems)
+    assert set(listed(*asked)) == expected
+
+
+def test_repeated_filters_all_have_to_fit(loaded: knowledge.Atlas) -> None:
+    both = ("--parallelism", "tensor", "--parallelism", "pipeline")
+    for name in (found := listed(*both)):
+        cell = loaded.systems[name].parallelism
+        assert cell is not None
+        assert {"tensor", "pipeline"} <= set(cell.value)
+    assert found
+    assert set(found) < set(listed("--parallelism", "tensor"))
+
+
+def test_an_axis_or_a_family_keeps_the_systems_that_are_there(
+    loaded: knowledge.Atlas,
+) -> None:
+    found = listed("--systems", "--family", "consensus")
+    assert "ad-psgd" in found or "d-psgd-system" in found
+    for name in found:
+        on = standing.places(loaded, loaded.systems[name])["sync-strategy"]
+        assert "sync-strategy/consensus" in [p.family for p in on]
+    axis = ("--systems", "--axis", "parameter-distribution", "--text", "horovod")
+    text = atlas("list", *axis).stdout
+    assert "parameter-distribution families" in text
+    assert "replicated" in row(text, "horovod")
+
+
+@pytest.mark.parametrize("year", ["2009", "..2009", "2009..2009"])
+@pytest.mark.usefixtures("loaded")
+def test_years_are_those_in_which_a_technique_appeared(year: str) -> None:
+    assert RING in listed("--year", year, "--text", "ring")
+    assert RING not in listed("--year", "2010..", "--text", "ring")
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_technique_is_asked_for_by_any_of_its_names() -> None:
+    done = atlas("list", "--uses", "Bandwidth-Optimal all_reduce", "--json")
+    assert [s["id"] for s in strict(done.stdout)] == listed("--uses", RING)
+    assert done.stderr.strip().endswith(f"is {RING}")
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_list_that_is_empty_says_how_to_see_all() -> None:
+    done = atlas("list", "--systems", "--year", "..1960")
+    assert done.exit_code == 0
+    assert done.stdout == "no system fits; atlas list --systems shows all\n"
+    assert strict(atlas("list", "--systems", "--year", "..1960", "--json").stdout) == []
+
+
+def test_a_table_of_systems_fits_on_80_columns(loaded: knowledge.Atlas) -> None:
+    done = CliRunner().invoke(app, ["list", "--systems"], env={"COLUMNS": "80"})
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "status" not in done.stdout.splitlines()[1]
+    assert "status" in atlas("list", "--systems").stdout.splitlines()[1]
+    first = [x.split()[0] for x in done.stdout.splitlines() if x[1:2].strip()]
+    assert set(loaded.systems) <= set(first)
+
+
+# --- show: every kind of thing, by every kind of name
+
+
+def test_a_system_is_shown_with_all_that_is_known(loaded: knowledge.Atlas) -> None:
+    text = atlas("show", "horovod").stdout
+    s = loaded.systems["horovod"]
+    assert s.hardware is not None
+    assert s.largest_run is not None
+    for said in (s.hardware.says, s.largest_run.says, "Langer et al. 2020"):
+        assert said in text
+    assert f"    atlas run {RING} --ranks 4\n" in text
+    assert "derived from baidu-allreduce" in text
+    assert "basis of horovod-elastic" in text
+    read, of = standing.verified(s)
+    assert f"{read} of its {of} statements were read" in text
+
+
+def test_a_system_as_json_has_what_other_files_say_of_it() -> None:
+    shown = strict(atlas("show", "horovod", "--json").stdout)
+    named = {(r["system"], r["kind"]) for r in shown["named_by"]}
+    assert ("horovod-elastic", "derived-from") in named
+    assert shown["commands"][RING] == f"atlas run {RING} --ranks 4"
+    assert shown["hardware"]["verified"] in (True, False)
+
+
+def test_a_system_says_which_of_its_techniques_cannot_be_run_yet(
+    loaded: knowledge.Atlas,
+) -> None:
+    technique = next(
+        t
+        for t in loaded.techniques.values()
+        if not (ROOT / t.exemplar).is_file() and loaded.users(t.id)
+    )
+    user = loaded.users(technique.id)[0].id
+    text = atlas("show", user).stdout
+    after = text.split(f"  {technique.id}: {technique.axis}")[1].splitlines()
+    assert after[1].strip() == "exemplar not written yet"
+    assert (
+        strict(atlas("show", user, "--json").stdout)["commands"][technique.id] is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "remark"),
+    [
+        (["tensor", "slicing"], "tensor-parallel-column-row", "is tensor-parallel-"),
+        (["RABENSEIFNER"], "halving-doubling", "is halving-doubling"),
+        (["operator parallelism"], "tensor-parallel-column-row", "is tensor-"),
+        (["ring", "all", "reduce"], RING, f"is {RING}"),
+        (["gpipe"], "gpipe", "also: atlas show gpipe-system"),
+        ([RING], RING, ""),
+    ],
+)
+@pytest.mark.usefixtures("loaded")
+def test_another_name_leads_to_the_thing_and_says_so(
+    words: list[str], title: str, remark: str
+) -> None:
+    done = atlas("show", *words, "--json")
+    assert strict(done.stdout)["id"] == title
+    assert remark in done.stderr
+    assert done.stderr.count("\n") == bool(remark)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_name_of_several_things_lists_them() -> None:
+    done = atlas("show", "FSDP")
+    assert done.exit_code == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == '"FSDP" names several things:'
+    shown = [re.split(r"  +", line.strip())[:2] for line in rest]
+    assert ["atlas show pytorch-fsdp", "system"] in shown
+    assert ["atlas show zero-3", "technique"] in shown
+    found = strict(atlas("show", "fsdp", "--json").stdout)
+    assert found["kind"] == "several"
+    assert len(found["found"]) == len(rest)
+
+
+def test_every_command_that_a_list_of_meanings_gives_shows_one_thing(
+    loaded: knowledge.Atlas,
+) -> None:
+    alike = 0
+    for thing in names.things(loaded):
+        _, _, *words = shlex.split(thing.command)
+        kinds = ("term",) if "--kind" in words else names.KINDS
+        word = " ".join(words[: words.index("--kind")] if "--kind" in words else words)
+        assert names.find(loaded, word, kinds).best == (thing,)
+        alike += 1
+    assert alike > 500
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_term_is_shown_with_its_meaning_and_where_it_leads() -> None:
+    done = atlas("show", "straggler")
+    assert "A worker slower than the others." in done.stdout
+    assert "    atlas show backup-workers\n" in done.stdout
+    assert done.stderr == ""
+    shown = strict(atlas("show", "collective communication", "--json").stdout)
+    assert (shown["kind"], shown["id"]) == ("term", "collective")
+    assert "atlas list --family collective" in shown["commands"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_paper_is_shown_with_what_rests_on_it_and_its_bibtex() -> None:
+    text = atlas("show", "sergeev2018horovod").stdout
+    assert "Alexander Sergeev, Mike Del Balso. 2018" in text
+    assert "  atlas show horovod\n" in text
+    assert "  @misc{sergeev2018horovod,\n" in text
+    shown = strict(atlas("show", "sergeev2018horovod", "--json").stdout)
+    assert shown["kind"] == "paper"
+    assert "horovod" in shown["rests"]["systems"]
+    assert shown["bibtex"].startswith("@misc{sergeev2018horovod,")
+
+
+def test_every_paper_survey_and_term_can_be_shown(loaded: knowledge.Atlas) -> None:
+    for thing in names.things(loaded):
+        if thing.kind in ("survey", "term") or thing.id < "b":
+            assert atlas("show", thing.id, "--kind", thing.kind).exit_code == 0
+            done = atlas("show", thing.id, "--kind", thing.kind, "--json")
+            assert strict(done.stdout)["id"] == thing.id
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_survey_is_shown_with_what_of_it_is_here() -> None:
+    text = atlas("show", "nichols2021").stdout
+    count = len(listed("--systems", "--survey", "nichols2021"))
+    assert f"{count} systems: atlas list --systems --survey nichols2021" in text
+
+
+# --- compare
+
+
+@pytest.mark.usefixtures("loaded")
+def test_differences_come_first_and_what_is_the_same_is_one_line() -> None:
+    done = atlas("compare", "horovod", "pytorch-ddp")
+    assert done.exit_code == 0
+    table, same = done.stdout.split("the same in all: ")
+    assert "topology" in table
+    assert "splits" not in table
+    assert "splits" in same.splitlines()[0]
+    assert same.splitlines()[0].endswith("(--all shows them)")
+    whole = atlas("compare", "horovod", "pytorch-ddp", "--all").stdout
+    assert re.search(r"^ splits +data +data *$", whole, re.M)
+    assert "--all" not in whole
+
+
+@pytest.mark.usefixtures("loaded")
+def test_what_is_not_verified_is_marked_in_a_comparison() -> None:
+    text = atlas("compare", "horovod", "pytorch-ddp").stdout
+    assert "of Summit. (?)" in row(text, "largest")
+    assert text.endswith("(?) not verified: its source was not read\n")
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_comparison_as_json_has_every_row() -> None:
+    three = ("zero-1", "zero-2", "zero-3")
+    found = strict(atlas("compare", *three, "--json").stdout)
+    assert (found["kind"], found["compared"]) == ("technique", list(three))
+    order = [r["same"] for r in found["rows"]]
+    assert order == sorted(order)
+    rows = {r["row"]: r["values"] for r in found["rows"]}
+    asked = {"claims", "formulas", "use it when", "not when", "gives", "costs"}
+    assert {*asked, "proven on", "used by", "parameter distribution"} <= set(rows)
+    assert all(set(values) == set(three) for values in rows.values())
+    assert rows["parameter distribution"]["zero-1"] == [
+        {"value": "sharded", "verified": True}
+    ]
+
+
+def test_rows_are_the_same_whatever_the_order_or_the_verification() -> None:
+    item = compare.Item
+    row = compare.Row("x", ((item("a"), item("b", False)), (item("b"), item("a"))))
+    assert row.same
+    row = compare.Row("x", ((item("a"),), (item("b"), item("a"))))
+    assert not row.same
+    assert row.shared == {"a"}
+
+
+@pytest.mark.usefixtures("loaded")
+def test_four_can_be_compared_by_any_of_their_names() -> None:
+    done = atlas("compare", "PyTorch DDP", "Horovod", "zero", "megatron-lm", "--json")
+    found = strict(done.stdout)["compared"]
+    assert found == ["pytorch-ddp", "horovod", "zero", "megatron-lm"]
+    assert '"PyTorch DDP" is pytorch-ddp' in done.stderr
 
 
 # --- run
@@ -291,7 +670,34 @@ def test_what_ranks_print_stays_out_of_the_json(
         (["run", "qqqq"], "atlas list shows all"),
         (["run", "horovod"], "a system, not a technique: atlas show horovod"),
         (["show", "horovd"], "did you mean horovod?"),
-        (["record", "zero"], "did you mean zero-3"),
+        (["show", "tensor", "slicin"], "did you mean tensor slicing?"),
+        (["show", "hybrid"], "hybrid is a family: atlas list --family hybrid"),
+        (["show", "sync-strategy"], "is an axis: atlas list --axis sync-strategy"),
+        (["show", "qqqq"], "atlas list shows the techniques"),
+        (["show", "zero", "--kind", "systm"], "did you mean system?"),
+        (["show", "horovod", "--kind", "technique"], "there is no technique"),
+        (["compare", "horovod"], "1 named: name two to four"),
+        (["compare", *"abcde"], "5 named: name two to four"),
+        (["compare", "horovod", RING], "compare things of one kind"),
+        (["compare", "horovod", "Horovod"], "horovod is named twice"),
+        (["compare", "horovod", "byteps-2"], "did you mean byteps?"),
+        (["compare", "horovod", "DDP"], '"DDP" names several things: '),
+        (["list", "--uses", "ring-all-reduc"], "did you mean ring-all-reduce"),
+        (["list", "--uses", "horovod"], 'there is no technique "horovod"'),
+        (["list", "--year", "201x"], '--year "201x": expected a year, 2019, or'),
+        (["list", "--year", ".."], '--year "..": expected'),
+        (["list", "--year", "18.."], '--year "18..": expected'),
+        (["list", "--year", "2016..2014"], "2016 is after 2014; try 2014..2016"),
+        (["list", "--parallelism", "tensors"], "did you mean tensor?"),
+        (["list", "--topology", "rings"], "did you mean ring?"),
+        (["list", "--optimizer", "xyz"], "there are central, per-worker, either"),
+        (["list", "--status", "activ"], "did you mean active"),
+        (["list", "--survey", "nichols"], "did you mean nichols2021?"),
+        (["export", "--what", "json"], "there are taxonomy, schema, bibtex, llms"),
+        (["export", "-o", "atlas"], "atlas is a folder: name a file in it"),
+        (["export", "-o", "no/such/file"], "no/such/file cannot be written: No such"),
+        (["record", "zero-3d"], "did you mean zero-3"),
+        (["record", "zero"], "a system, not a technique: atlas show zero"),
         (["record", RING, "--mode", "glo"], "did you mean gloo?"),
         (["record"], "name some techniques, or give --all"),
         (["record", RING, "--all"], "give one of them"),
@@ -301,6 +707,7 @@ def test_what_ranks_print_stays_out_of_the_json(
         (["run", RING, "--dry", "8", "--ranks", "2"], "give one of them"),
     ],
 )
+@pytest.mark.usefixtures("loaded")
 def test_wrong_use_is_one_line_and_exit_code_2(
     arguments: list[str], expected: str
 ) -> None:
@@ -468,22 +875,41 @@ def examples() -> list[list[str]]:
 def test_every_command_has_help_with_examples_that_name_real_things() -> None:
     known = knowledge.load(ROOT)
     commands = {line[1] for line in examples()}
-    assert commands == {"list", "show", "run", "record", "serve", "stats", "new"}
+    assert commands == {
+        *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
+        "export",
+    }
     for command in commands:
         text = atlas(command, "--help").stdout
         assert re.search(rf"Examples:\s+atlas {command}", text)
     for _, command, *rest in examples():
-        if command in ("show", "run", "record") and rest[0] != "--all":
-            assert rest[0] in {**known.techniques, **known.systems}
+        if command in ("run", "record") and rest[0] != "--all":
+            assert rest[0] in known.techniques
+        if command in ("show", "compare"):
+            words = " ".join(word for word in rest if not word.startswith("--"))
+            said = [words] if command == "show" else words.split()
+            assert all(len(names.find(known, word).best) == 1 for word in said)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("atlas run ring-all", RING),
-        ("atlas show horo", "horovod"),
+        ("atlas show horo", "horovod-elastic horovod"),
+        ("atlas show straggl", "straggler"),
+        ("atlas show sergeev2018", "sergeev2018horovod"),
+        ("atlas show all --kind ter", "term"),
+        ("atlas compare horovod pytorch-d", "pytorch-ddp"),
         ("atlas list --axis com", "communication-pattern"),
         ("atlas list --family shar", "sharded"),
+        ("atlas list --uses ring-all", RING),
+        ("atlas list --year 2011", "2011 2011.."),
+        ("atlas list --parallelism te", "tensor"),
+        ("atlas list --topology sta", "star"),
+        ("atlas list --optimizer per", "per-worker"),
+        ("atlas list --status arch", "archived"),
+        ("atlas list --survey nich", "nichols2021"),
+        ("atlas export --what tax", "taxonomy"),
         ("atlas new sync-strategy/syn", "sync-strategy/synchronous/"),
         ("atlas st", "stats"),
     ],
@@ -493,12 +919,14 @@ def test_the_shell_completes_names(words: str, expected: str) -> None:
     done = clones.atlas(
         ROOT, _ATLAS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count
     )
-    assert done.stdout.split() == [expected]
+    assert done.stdout.split() == expected.split()
 
 
 def test_completion_outside_a_clone_or_in_a_broken_one_is_silent(clone: Path) -> None:
     (clone / "taxonomy" / "axes.yaml").write_text("axes: 3")
     assert common.complete_axis("") == []
+    assert filters.complete_year("") == []
+    assert "nichols2021" in filters.complete_survey("")
     assert RING in common.complete_technique("")
 
 

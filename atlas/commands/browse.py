@@ -1,17 +1,28 @@
-"""`atlas list` and `atlas stats`: what the atlas holds, and what of it is proven."""
+"""`atlas list`: techniques, and what is proven of each; or systems."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import knowledge, record
-from atlas.commands import common
+from atlas import knowledge
+from atlas.commands import common, filters
 from atlas.commands.common import Json
-from atlas.knowledge import Atlas, Axis, Technique
+from atlas.knowledge import Atlas, Axis, System, Technique
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+WIDE = 120  # columns that a terminal needs for all that a table of systems can say
+
+SystemsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--systems/--techniques",
+        help="Which of the two; techniques, unless a filter is about systems alone.",
+        show_default=False,
+    ),
+]
 AxisOption = Annotated[
     str | None,
     typer.Option(
@@ -28,19 +39,91 @@ FamilyOption = Annotated[
 ]
 TextOption = Annotated[
     str | None,
-    typer.Option(help="Only where this text occurs, in any case.", metavar="TEXT"),
+    typer.Option(
+        help="Only where this text occurs, in any case; other names count.",
+        metavar="TEXT",
+        autocompletion=lambda: [],
+    ),
+]
+YearOption = Annotated[
+    str | None,
+    typer.Option(
+        help="First seen in 2019, 2018.., ..2016 or 2014..2016.",
+        metavar="YEARS",
+        autocompletion=filters.complete_year,
+    ),
+]
+SurveyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Named by this survey; may be repeated.",
+        metavar="SURVEY",
+        autocompletion=filters.complete_survey,
+    ),
+]
+UsesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Systems that use this technique; may be repeated.",
+        metavar="TECHNIQUE",
+        autocompletion=common.complete_technique,
+    ),
+]
+ParallelismOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"Systems that split by {', '.join(filters.PARALLELISM)}; "
+        "may be repeated.",
+        metavar="KIND",
+        autocompletion=filters.complete(filters.PARALLELISM),
+    ),
+]
+OptimizerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Systems whose optimizer is central or per-worker; either fits both.",
+        metavar="WHERE",
+        autocompletion=filters.complete(filters.OPTIMIZER),
+    ),
+]
+TopologyOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Systems whose ranks talk by {', '.join(filters.TOPOLOGY)}.",
+        metavar="SHAPE",
+        autocompletion=filters.complete(filters.TOPOLOGY),
+    ),
+]
+StatusOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Systems that are {', '.join(filters.STATUS)}.",
+        metavar="STATUS",
+        autocompletion=filters.complete(filters.STATUS),
+    ),
 ]
 
 
-def list_techniques(
+def list_(
+    systems: SystemsOption = None,
     axis: AxisOption = None,
     family: FamilyOption = None,
     text: TextOption = None,
+    year: YearOption = None,
+    survey: SurveyOption = None,
+    uses: UsesOption = None,
+    parallelism: ParallelismOption = None,
+    optimizer: OptimizerOption = None,
+    topology: TopologyOption = None,
+    status: StatusOption = None,
     json: Json = False,
 ) -> None:
-    """List the techniques, and what is proven of each, and where.
+    """List the techniques, and what is proven of each; or the systems.
 
-    After each backend stand the rank counts at which its claims were seen to hold.
+    After each backend stand the rank counts at which a technique's claims were seen
+    to hold. Filters all have to fit. With --techniques, a filter that is about
+    systems keeps the techniques which a system that fits uses: --techniques --uses
+    zero-1 lists what is used together with zero-1.
 
     Examples:
 
@@ -49,10 +132,35 @@ def list_techniques(
     atlas list --axis sync-strategy
     atlas list --family sharded --json
     atlas list --text pipeline
+    atlas list --systems --year ..2014
+    atlas list --uses ring-all-reduce --year 2018..
+    atlas list --parallelism tensor --parallelism pipeline --status active
+    atlas list --techniques --uses zero-1
     """
     atlas = knowledge.load()
-    _complain(atlas, axis, family)
-    found = [t for t in atlas.techniques.values() if _fits(t, axis, family, text)]
+    asked = filters.check(
+        atlas,
+        axis=axis,
+        family=family,
+        text=text,
+        year=year,
+        survey=survey or (),
+        uses=uses or (),
+        parallelism=parallelism or (),
+        optimizer=optimizer,
+        topology=topology,
+        status=status,
+    )
+    if asked.only_systems_have if systems is None else systems:
+        _systems(atlas, asked.systems(atlas), axis, json)
+    else:
+        _techniques(atlas, asked.techniques(atlas), json)
+
+
+# Techniques
+
+
+def _techniques(atlas: Atlas, found: list[Technique], json: bool) -> None:
     if json:
         common.print_json([_plain(atlas, t) for t in found])
     elif not found:
@@ -63,27 +171,6 @@ def list_techniques(
             _print_axis(atlas, a, [t for t in found if t.axis == a.id], width)
 
 
-def _complain(atlas: Atlas, axis: str | None, family: str | None) -> None:
-    axes = {a.id: a for a in atlas.axes}
-    if axis is not None and axis not in axes:
-        raise common.unknown("axis", axis, axes, f"there are {', '.join(axes)}")
-    inside = [a for a in atlas.axes if axis in (None, a.id)]
-    families = [f.id for a in inside for f in a.families]
-    if family is not None and family not in families:
-        where = f" in {axis}" if axis else ""
-        otherwise = f"there are {', '.join(families)}"
-        raise common.unknown(f"family{where}", family, families, otherwise)
-
-
-def _fits(t: Technique, axis: str | None, family: str | None, text: str | None) -> bool:
-    words = (t.id, t.name, t.summary, t.use_when, t.avoid_when, *t.also_called)
-    return (
-        axis in (None, t.axis)
-        and family in (None, t.family)
-        and (text is None or text.casefold() in "\n".join(words).casefold())
-    )
-
-
 def _plain(atlas: Atlas, t: Technique) -> dict[str, Any]:
     return {
         "id": t.id,
@@ -91,6 +178,8 @@ def _plain(atlas: Atlas, t: Technique) -> dict[str, Any]:
         "family": t.family,
         "name": t.name,
         "summary": t.summary,
+        "since": t.since,
+        "also_called": list(t.also_called),
         "exemplar": str(t.exemplar) if common.written(atlas, t) else None,
         "proven": {p.backend: p.plain() for p in common.proofs(atlas, t)},
     }
@@ -132,64 +221,88 @@ def proven(atlas: Atlas, t: Technique) -> str:
     return " · ".join(map(str, common.proofs(atlas, t))) or "not recorded yet"
 
 
-def stats(json: Json = False) -> None:
-    """Count what the atlas holds, and what of it is proven.
+# Systems
 
-    Examples:
 
-    \b
-    atlas stats
-    atlas stats --json
-    """
-    counted = count(knowledge.load())
+def _systems(atlas: Atlas, found: list[System], axis: str | None, json: bool) -> None:
     if json:
-        common.print_json(counted)
-        return
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    for figure, what in _lines(counted):
-        table.add_row(figure, what)
-    common.out().print(table)
+        common.print_json([_plain_system(atlas, s) for s in found])
+    elif not found:
+        typer.echo("no system fits; atlas list --systems shows all")
+    else:
+        console = common.out()
+        console.print(_systems_table(atlas, found, axis, console.width))
+        many = "1 system" if len(found) == 1 else f"{len(found)} systems"
+        typer.echo(f"{many}; the classification is ours; (?) not verified")
 
 
-def count(atlas: Atlas) -> dict[str, Any]:
-    """The figures of the atlas."""
-    from atlas.oracle import FORMULAS
+def _plain_system(atlas: Atlas, s: System) -> dict[str, Any]:
+    from atlas.site.standing import places
 
-    techniques = list(atlas.techniques.values())
-    proofs = {t.id: common.proofs(atlas, t) for t in techniques}
-    every = [(t, proof) for t, found in proofs.items() for proof in found]
     return {
-        "axes": len(atlas.axes),
-        "families": len(atlas.families),
-        "families_covered": len({(t.axis, t.family) for t in techniques}),
-        "techniques": len(techniques),
-        "exemplars": sum(common.written(atlas, t) for t in techniques),
-        "records": {m: sum(p.backend == m for _, p in every) for m in record.MODES},
-        "stale": [f"{p.backend}/{t}" for t, p in every if p.stale],
-        "claims": sum(len(t.claims) for t in techniques),
-        "mutants": sum(len(t.mutants) for t in techniques),
-        "formulas": len(FORMULAS),
-        "systems": len(atlas.systems),
-        "surveys": len(atlas.surveys),
-        "papers": len(atlas.papers),
+        "id": s.id,
+        "name": s.name,
+        "summary": s.summary,
+        "year": s.year,
+        "status": s.status,
+        "families": {
+            axis: [{"family": p.family, "verified": p.verified} for p in found]
+            for axis, found in places(atlas, s).items()
+        },
+        "uses": [{"technique": u.technique, "verified": u.verified} for u in s.uses],
+        "parallelism": list(s.parallelism.value) if s.parallelism else [],
+        "optimizer": s.optimizer_location.value if s.optimizer_location else None,
+        "topology": s.topology.value if s.topology else None,
+        "surveys": list(s.surveys),
+        "also_called": list(s.also_called),
     }
 
 
-def _lines(c: dict[str, Any]) -> list[tuple[str, str]]:
-    covered = f"families, {c['families_covered']} of them with a technique"
-    written = f"techniques, {c['exemplars']} of them with an exemplar"
-    records = ", ".join(f"{n} {m}" for m, n in c["records"].items())
-    stale = f"records of older source: {', '.join(c['stale'])}"
-    return [
-        (str(c["axes"]), "axes"),
-        (str(c["families"]), covered),
-        (str(c["techniques"]), written),
-        (str(sum(c["records"].values())), f"records: {records}"),
-        (str(len(c["stale"])), stale if c["stale"] else "records of older source"),
-        *((str(c[k]), k) for k in ("claims", "mutants", "formulas")),
-        *((str(c[k]), k) for k in ("systems", "surveys", "papers")),
-    ]
+def _systems_table(
+    atlas: Atlas, found: list[System], axis: str | None, width: int
+) -> "Table":
+    """On a narrow terminal without the columns that a filter can ask for."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("system", style="cyan", no_wrap=True)
+    table.add_column("year")
+    table.add_column("splits")
+    table.add_column(f"{axis} families" if axis else "techniques", ratio=1)
+    for name in ("optimizer", "topology", "status") if width >= WIDE else ():
+        table.add_column(name)
+    for s in found:
+        middle = _families(atlas, s, axis) if axis else _uses(s)
+        row = [s.id, str(s.year), _words(s.parallelism), middle]
+        if width >= WIDE:
+            row += [_words(s.optimizer_location), _words(s.topology), s.status]
+        table.add_row(*row)
+    return table
+
+
+def _uses(s: System) -> str:
+    return ", ".join(_marked(u.technique, u.verified) for u in s.uses)
+
+
+def _families(atlas: Atlas, s: System, axis: str) -> str:
+    """The families on one axis, each with the techniques that put the system there."""
+    from atlas.site.standing import places
+
+    found = []
+    for place in places(atlas, s)[axis]:
+        family = _marked(place.family.partition("/")[2], place.verified)
+        through = ", ".join(place.techniques)
+        found.append(f"{family} ({through})" if through else family)
+    return ", ".join(found)
+
+
+def _words(cell: Any) -> str:
+    if cell is None:
+        return ""
+    values: Iterable[str] = [cell.value] if isinstance(cell.value, str) else cell.value
+    return _marked(", ".join(values), cell.verified)
+
+
+def _marked(text: str, verified: bool) -> str:
+    return text if verified else f"{text} (?)"

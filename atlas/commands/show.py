@@ -1,33 +1,45 @@
-"""`atlas show NAME`: everything about a technique or a system, on the terminal."""
+"""`atlas show NAME`: everything about a thing of the atlas, on the terminal."""
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from atlas import knowledge
-from atlas.commands import common
+from atlas.commands import common, names, sections, system, words
 from atlas.commands.common import Json
-from atlas.knowledge import Atlas, Claim, Paper, System, Technique
+from atlas.commands.names import KINDS, Kind, Thing
+from atlas.commands.sections import Sections, citations, commands
+from atlas.knowledge import Atlas, Claim, Technique
 from atlas.oracle import FORMULAS
 
 Name = Annotated[
-    str,
+    list[str],
     typer.Argument(
-        help="A technique or a system.",
+        help="A technique, system, survey, paper or term; by id, name or other name.",
         metavar="NAME",
-        autocompletion=common.complete_any,
+        autocompletion=names.complete,
     ),
 ]
-Sections = Iterator[tuple[str, list[str]]]
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"One of {', '.join(KINDS)}, where a name means several things.",
+        metavar="KIND",
+        autocompletion=lambda incomplete: [
+            kind for kind in KINDS if kind.startswith(incomplete)
+        ],
+    ),
+]
 
 
-def show(name: Name, json: Json = False) -> None:
-    """Show a technique or a system: claims, formulas, records, commands, papers.
+def show(name: Name, kind: KindOption = None, json: Json = False) -> None:
+    """Show a technique, a system, a survey, a paper or a term.
+
+    Other names are found too. Where a name means several things, they are listed.
 
     Examples:
 
@@ -35,50 +47,89 @@ def show(name: Name, json: Json = False) -> None:
     atlas show ring-all-reduce
     atlas show horovod
     atlas show zero-3 --json
+    atlas show tensor slicing
+    atlas show straggler
+    atlas show sergeev2018horovod
     """
     atlas = knowledge.load()
-    if name in atlas.techniques:
-        technique = atlas.techniques[name]
-        if json:
-            common.print_json(_plain_technique(atlas, technique))
-        else:
-            _print(technique.name, technique.summary, _technique(atlas, technique))
-    elif name in atlas.systems:
-        system = atlas.systems[name]
-        if json:
-            common.print_json({**asdict(system), "kind": "system"})
-        else:
-            _print(system.name, system.summary, _system(atlas, system))
+    word = " ".join(name)
+    match = names.find(atlas, word, _kinds(kind))
+    if not match.best:
+        raise names.missing(atlas, word, _kinds(kind))
+    if len(match.best) > 1:
+        _several(word, [*match.best, *match.others], json)
+        return
+    (found,) = match.best
+    _remark(word, found, match)
+    if json:
+        common.print_json(_plain(atlas, found))
     else:
-        known = [*atlas.techniques, *atlas.systems]
-        otherwise = "atlas list shows the techniques"
-        raise common.unknown("technique or system", name, known, otherwise)
+        title, summary, parts = _parts(atlas, found)
+        sections.show(title, summary, parts)
 
 
-def _print(title: str, summary: str, sections: Sections) -> None:
+def _kinds(kind: str | None) -> tuple[Kind, ...]:
+    if kind is None:
+        return KINDS
+    if kind not in KINDS:
+        raise common.unknown("kind", kind, KINDS, f"there are {', '.join(KINDS)}")
+    return (kind,)
+
+
+def _remark(word: str, found: Thing, match: names.Match) -> None:
+    """How the name led here, and where else it leads, in one line."""
+    said = [] if match.exact or found.id == word else [f'"{word}" is {found.id}']
+    others = [o for o in match.others if o.kind != "term" or not match.exact]
+    said += [f"also: {other.command}" for other in others]
+    if said:
+        names.note("; ".join(said))
+
+
+def _several(word: str, found: list[Thing], json: bool) -> None:
+    """What the name may mean, each with the command that shows it."""
+    if json:
+        plain = [one.plain() for one in found]
+        common.print_json({"kind": "several", "name": word, "found": plain})
+        return
+    from rich.table import Table
     from rich.text import Text
 
-    console = common.out()
-    console.print(Text(title, style="bold"))
-    console.print(Text(textwrap.fill(summary, console.width)))
-    for heading, lines in sections:
-        if lines:
-            console.print()
-            console.print(Text(heading, style="cyan"))
-        for line in lines:
-            hang = "  " if len(lines) > 1 else ""
-            console.print(Text(_indented(line, console.width, hang)), soft_wrap=True)
+    typer.echo(f'"{word}" names several things:')
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for one in found:
+        table.add_row(Text(f"  {one.command}", "cyan"), one.kind, Text(one.name))
+    common.out().print(table)
 
 
-def _indented(line: str, width: int, hang: str) -> str:
-    """Below its heading; commands and addresses are copied, so they stay whole."""
-    words = line.lstrip()
-    indent = " " * (2 + len(line) - len(words))
-    if words.startswith(("atlas ", "torchrun ")) or "://" in words:
-        return indent + words
-    return textwrap.fill(
-        words, width, initial_indent=indent, subsequent_indent=indent + hang
-    )
+def _parts(atlas: Atlas, found: Thing) -> tuple[str, str, Sections]:
+    """Title, summary and sections."""
+    match found.kind:
+        case "technique":
+            parts = _technique(atlas, atlas.techniques[found.id])
+        case "system":
+            parts = system.sections(atlas, atlas.systems[found.id])
+        case "survey":
+            parts = words.survey(atlas, atlas.surveys[found.id])
+        case "paper":
+            p = atlas.papers[found.id]
+            return p.title, words.published(p), words.paper(atlas, p)
+        case "term":
+            parts = words.term(atlas, words.word_named(atlas, found.id))
+    return found.name, found.summary, parts
+
+
+def _plain(atlas: Atlas, found: Thing) -> dict[str, Any]:
+    match found.kind:
+        case "technique":
+            return _plain_technique(atlas, atlas.techniques[found.id])
+        case "system":
+            return system.plain(atlas, atlas.systems[found.id])
+        case "survey":
+            return words.plain_survey(atlas, atlas.surveys[found.id])
+        case "paper":
+            return words.plain_paper(atlas, atlas.papers[found.id])
+        case "term":
+            return words.plain_term(words.word_named(atlas, found.id))
 
 
 # Techniques
@@ -100,7 +151,7 @@ def _technique(atlas: Atlas, t: Technique) -> Sections:
     yield "In production", [_production(p) for p in t.production]
     users = [f"{s.name} ({s.year}): atlas show {s.id}" for s in atlas.users(t.id)]
     yield "Used by", users
-    yield "Papers", _citations(atlas, t.papers)
+    yield "Papers", citations(atlas, t.papers)
     yield "In the surveys", [f"{k}: {v}" for k, v in t.surveys.items()]
     yield "See also", [", ".join(t.see_also)] if t.see_also else []
     yield "Files", _files(atlas, t)
@@ -140,18 +191,6 @@ def _proven(atlas: Atlas, t: Technique) -> list[str]:
     return lines
 
 
-def commands(t: Technique) -> Iterator[str]:
-    """How to run it, to be copied."""
-    p = max(t.min_ranks, min(4, t.max_ranks or 4))
-    yield f"torchrun --standalone --nproc-per-node {p} -m {t.module}"
-    yield f"atlas run {t.id} --ranks {p}"
-    if t.dry:
-        yield f"atlas run {t.id} --dry {max(t.dry)}"
-    yield f"atlas run {t.id} --ranks {p} --emulate-gpu"
-    if t.mutants:
-        yield f"atlas run {t.id} --ranks {p} --mutant {t.mutants[0].id}"
-
-
 def _mutant(m: knowledge.Mutant) -> str:
     caught = "the deadline" if m.deadline else ", ".join(m.fails)
     return f"{m.id}: {m.says} (caught by {caught})"
@@ -159,19 +198,6 @@ def _mutant(m: knowledge.Mutant) -> str:
 
 def _production(p: knowledge.Production) -> str:
     return f"{p.name}: {p.setting} ({p.version})"
-
-
-def _citations(atlas: Atlas, keys: Iterable[str]) -> list[str]:
-    papers = [atlas.papers[key] for key in keys]
-    return [line for p in papers for line in (citation(p), f"  {p.link}")]
-
-
-def citation(paper: Paper) -> str:
-    """Authors, year, title, place."""
-    authors = paper.authors
-    names = " and ".join(authors) if len(authors) < 3 else f"{authors[0]} et al."
-    parts = [f"{names} {paper.year}", paper.title, paper.venue]
-    return ". ".join(part for part in parts if part)
 
 
 def _files(atlas: Atlas, t: Technique) -> list[str]:
@@ -195,43 +221,3 @@ def _plain_technique(atlas: Atlas, t: Technique) -> dict[str, Any]:
         "used_by": [s.id for s in atlas.users(t.id)],
         "files": _files(atlas, t),
     }
-
-
-# Systems
-
-
-def _system(atlas: Atlas, s: System) -> Sections:
-    about = [f"{s.year}, {s.status}", *(x for x in (s.made_by, s.licence, s.home) if x)]
-    yield "What it is", about
-    uses = [line for u in s.uses for line in (u.technique, _source(atlas, u))]
-    yield "Techniques it uses", uses
-    cells = [line for c in s.cells for line in (c.family, _source(atlas, c))]
-    yield "Families it belongs to", cells
-    yield "How it is built", list(_built(atlas, s))
-    yield "Papers", _citations(atlas, s.papers)
-    yield "Files", [str(s.yaml)]
-    yield "This classification", ["is ours, made along the surveys' dimensions."]
-
-
-def _built(atlas: Atlas, s: System) -> Iterator[str]:
-    for what, cell in {
-        "splits": s.parallelism,
-        "optimizer": s.optimizer_location,
-        "topology": s.topology,
-    }.items():
-        if cell is not None:
-            yield f"{what}: {_words(cell.value)}"
-            yield _source(atlas, cell)
-
-
-def _words(value: str | Iterable[str]) -> str:
-    return value if isinstance(value, str) else ", ".join(value)
-
-
-def _source(atlas: Atlas, cell: Any) -> str:
-    """Where that is written, and whether anybody looked."""
-    if cell.source is None:
-        return "  no source yet"
-    paper = atlas.papers.get(cell.source)
-    link = paper.link if paper else cell.source
-    return f"  {'read in' if cell.verified else 'not yet verified in'} {link}"

@@ -1,0 +1,91 @@
+"""`atlas export`: the taxonomy, its schema, BibTeX or llms.txt, to a file or a pipe."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atlas import export as exports
+from atlas import knowledge
+from atlas.commands import common
+from atlas.commands.common import Wrong
+
+MAKERS: dict[str, Callable[[Any], str]] = {
+    "taxonomy": lambda atlas: exports.text(exports.taxonomy(atlas)),
+    "schema": lambda _: exports.text(exports.schema()),
+    "bibtex": exports.bibtex,
+    "llms": exports.llms,
+}
+
+
+def complete_what(incomplete: str) -> list[str]:
+    """What can be written."""
+    return [name for name in MAKERS if name.startswith(incomplete)]
+
+
+WhatOption = Annotated[
+    str,
+    typer.Option(
+        help=f"One of {', '.join(MAKERS)}.",
+        metavar="WHAT",
+        autocompletion=complete_what,
+    ),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Into this file.", metavar="FILE"),
+]
+
+
+def export(what: WhatOption = "taxonomy", output: FileOption = None) -> None:
+    """Write the atlas for other programs: JSON, its JSON Schema, BibTeX, llms.txt.
+
+    The site has the same files: taxonomy.json, taxonomy.schema.json, papers.bib and
+    llms.txt.
+
+    Examples:
+
+    \b
+    atlas export -o taxonomy.json
+    atlas export --what schema -o taxonomy.schema.json
+    atlas export --what bibtex -o papers.bib
+    atlas export --what llms
+    """
+    if what not in MAKERS:
+        otherwise = f"there are {', '.join(MAKERS)}"
+        raise common.unknown("export", what, MAKERS, otherwise)
+    made = MAKERS[what](knowledge.load())
+    if output is None:
+        sys.stdout.write(made)
+        return
+    write(output, made)
+    typer.echo(f"wrote {output}")
+
+
+def write(path: Path, made: str) -> None:
+    """The file whole, or not at all."""
+    if path.is_dir():
+        raise Wrong(f"{path} is a folder: name a file in it")
+    try:
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise Wrong(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(made)
+        os.chmod(partial, 0o666 & ~_umask())
+        Path(partial).replace(path)
+    except OSError as error:
+        Path(partial).unlink(missing_ok=True)
+        raise Wrong(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _umask() -> int:
+    """What new files of this process may not have."""
+    now = os.umask(0)
+    os.umask(now)
+    return now
