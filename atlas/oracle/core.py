@@ -157,7 +157,8 @@ def recomputed_flops(work: Work, cut: Cut, recipe: Recipe) -> float:
     Source: Korthikanti et al. 2022, section 5: attention's products alone, or every
     layer; Dao et al. 2022: of 5 backward products one repeats half of forward.
     """
-    again = forward_flops(work, cut) + score_flops(work, cut)
+    once = samples_of(cut) * work.once / cut.tensor
+    again = forward_flops(work, cut) - once + score_flops(work, cut)
     flash = 0.5 * score_flops(work, cut) if recipe.flash == 1 else 0.0
     return flash + (
         again

@@ -1932,3 +1932,133 @@ def three_d_makespan(q: int, m: int, f: float, b: float) -> float:
     """
     _positive("q", q)
     return pipeline_makespan(q, m, f, b)
+
+
+# ParaDL's own memory: values and gradients of every tensor, nothing reused
+
+
+def paradl_memory(s: int, x: int, y: int, w: int, b: int) -> int:
+    """Bytes of s samples that take x and make y elements, and of w weights.
+
+    Source: Kahira et al. 2021, table III, data parallelism; deliberately an excess.
+    """
+    _count("s", s)
+    _count("x", x)
+    _count("y", y)
+    _count("w", w)
+    _positive("b", b)
+    return 2 * b * (s * (x + y) + w)
+
+
+# DeepSpeed's estimators: n parameters, m in the largest layer, p devices
+
+
+def deepspeed_zero_2(p: int, n: int) -> float:
+    """Bytes of a device: weights and gradients in 16 bits, a share of 16 bytes each.
+
+    Source: DeepSpeed's documentation, memory requirements, ZeRO-2 without offload.
+    """
+    _ranks(p)
+    _count("n", n)
+    return 4 * n + 16 * n / p
+
+
+def deepspeed_zero_2_offload(n: int) -> int:
+    """Bytes of a device when all but 16-bit weights are on the host.
+
+    Source: DeepSpeed's documentation, memory requirements, ZeRO-2 with offload.
+    """
+    _count("n", n)
+    return 2 * n
+
+
+def deepspeed_zero_3(p: int, n: int, m: int) -> float:
+    """Bytes of a device: a share of 18 bytes each, and the largest layer whole.
+
+    Source: DeepSpeed's documentation, memory requirements, ZeRO-3 without offload.
+    """
+    _ranks(p)
+    _count("n", n)
+    _count("m", m)
+    return 4 * m + 18 * n / p
+
+
+def deepspeed_zero_3_offload(p: int, n: int, m: int) -> float:
+    """Bytes of a device when the optimizer is on the host.
+
+    Source: DeepSpeed's documentation, memory requirements, ZeRO-3 with offload.
+    """
+    _ranks(p)
+    _count("n", n)
+    _count("m", m)
+    return 4 * m + 2 * n / p
+
+
+def deepspeed_zero_3_all_offload(m: int) -> int:
+    """Bytes of a device when the weights are on the host too.
+
+    Source: DeepSpeed's documentation, memory requirements, ZeRO-3 with offload of all.
+    """
+    _count("m", m)
+    return 4 * m
+
+
+# Published operation counts: s tokens, width h, l layers, v words, n sequences
+
+
+def transformer_flops(
+    n: int,
+    s: int,
+    h: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    v: int,
+) -> float:
+    """Operations of a step of a GPT, forward and backward.
+
+    Source: Narayanan et al. 2021, appendix; Korthikanti et al. 2022, appendix A.
+    """
+    _count("n", n)
+    _positive("s", s)
+    _positive("h", h)
+    _positive("l", l)
+    _count("v", v)
+    return 72 * n * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h))
+
+
+def transformer_flops_selective(
+    n: int,
+    s: int,
+    h: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    v: int,
+) -> float:
+    """Operations of a step with selective recomputation, as published.
+
+    Source: Korthikanti et al. 2022, appendix A, which counts the scores 6 times; the
+    work that is done has them 4 times, and so has the core.
+    """
+    _count("n", n)
+    _positive("s", s)
+    _positive("h", h)
+    _positive("l", l)
+    _count("v", v)
+    return 72 * n * s * l * h * h * (1 + s / (3 * h) + v / (12 * l * h))
+
+
+def transformer_flops_full(
+    n: int,
+    s: int,
+    h: int,
+    l: int,  # noqa: E741 (the symbol of the page)
+    v: int,
+) -> float:
+    """Operations of a step when every layer is computed again, but not the head.
+
+    Source: Narayanan et al. 2021, appendix.
+    """
+    _count("n", n)
+    _positive("s", s)
+    _positive("h", h)
+    _positive("l", l)
+    _count("v", v)
+    return 96 * n * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h))

@@ -38,6 +38,7 @@ class Work(NamedTuple):
     flops: float = 0.0  # forward, of those that a cut divides
     serial: float = 0.0  # forward, of those that it does not
     scores: float = 0.0  # forward, of attention's two products
+    once: float = 0.0  # of flops, those that are never computed again: the head's
     moved: int = 0  # elements that element-wise work reads and writes, forward
     moved_cut: int = 0  # the same where a tensor axis cuts
     moved_scores: int = 0  # the same of attention's scores
