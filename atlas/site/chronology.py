@@ -8,7 +8,7 @@ from atlas.knowledge import Axis
 from atlas.site import address
 from atlas.site.context import Context
 from atlas.site.standing import places
-from atlas.site.text import attr, front, md
+from atlas.site.text import attr, front, md, raw
 
 HERE = "timeline.md"
 FIRST, LAST = 2011, 2026  # from Hogwild on; what is older stands in one row
@@ -39,7 +39,7 @@ def page(ctx: Context) -> str:
         "year in which it first appeared, in every family it belongs to. "
         '<span class="t-key technique">technique</span> '
         '<span class="t-key system">system</span>',
-        f'<section class="timeline-view" data-search-exclude>\n{sections}\n</section>',
+        raw(f'<section class="timeline-view">\n{sections}\n</section>'),
     ]
     return "\n\n".join(parts) + "\n"
 

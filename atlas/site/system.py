@@ -20,7 +20,7 @@ from atlas.site.standing import (
 )
 from atlas.site.systems import OURS
 from atlas.site.technique import cite
-from atlas.site.text import attr, front, md, slug
+from atlas.site.text import attr, front, md, raw, slug
 
 # What the values of two dimensions mean, for those who do not know the surveys.
 WHERE = {
@@ -66,7 +66,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
         description=s.summary,
         hide=["navigation"],
         # the search weighs tags most: other names lead here
-        tags=[attr(n) for n in s.also_called],
+        tags=[attr(n) for n in (s.name, *s.also_called)],
         search={"boost": 1.5},
     )
     also = ""
@@ -81,7 +81,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
         f'<p class="lede">{md(s.summary)}</p>\n{also}{_facts(ctx, s)}\n'
         f"{_actions(ctx, s, around)}",
         "## On the axes",
-        f"{OURS}\n\n{_cells(ctx, s)}",
+        f"{OURS}\n\n{raw(_cells(ctx, s))}",
         "## Relations",
         _relations(ctx, s, around),
         "## Systems most like it",
@@ -281,7 +281,7 @@ def _likes(ctx: Context, s: System, around: Around) -> str:
         return "No other system here uses a technique that it uses."
     return (
         "By what they share of techniques and families; what few systems have weighs "
-        f'more.\n\n<ul class="likes">{"".join(lines)}</ul>'
+        "more.\n\n" + raw(f'<ul class="likes">{"".join(lines)}</ul>')
     )
 
 

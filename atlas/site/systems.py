@@ -9,7 +9,7 @@ from atlas.knowledge import System
 from atlas.site import address
 from atlas.site.context import Context
 from atlas.site.standing import Place, by_age, places, proven, verified
-from atlas.site.text import attr, front
+from atlas.site.text import attr, front, raw
 
 HERE = "systems/index.md"
 OURS = (
@@ -56,7 +56,7 @@ def page(ctx: Context) -> str:
     ]
     if not found:
         return "\n\n".join([*parts, "No system is described yet."]) + "\n"
-    return "\n\n".join([*parts, _view(ctx, found)]) + "\n"
+    return "\n\n".join([*parts, raw(_view(ctx, found)), LEGEND]) + "\n"
 
 
 def _more() -> str:
@@ -75,13 +75,12 @@ def _view(ctx: Context, found: list[System]) -> str:
     data = json.dumps(_facets(ctx, found), separators=(",", ":"), ensure_ascii=True)
     data = data.replace("<", "\\u003c")
     return (
-        # the search plugin forgets an exclusion at the first inner end of its tag
-        '<section class="systems-view" data-search-exclude>\n'
+        '<section class="systems-view">\n'
         f'<script type="application/json">{data}</script>\n'
         '<div class="systems-box" role="region" aria-label="Systems" tabindex="0">\n'
         '<table class="systems"><caption class="sr">Systems, where they stand on '
         f"the axes, and what of it was checked</caption>\n<thead><tr>{heads}</tr>"
-        f"</thead>\n<tbody>\n{rows}\n</tbody></table>\n</div>\n</section>\n\n{LEGEND}"
+        f"</thead>\n<tbody>\n{rows}\n</tbody></table>\n</div>\n</section>"
     )
 
 
