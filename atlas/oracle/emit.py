@@ -711,7 +711,7 @@ def _function(source: _Source, needs: list[_Source]) -> str:
         lines.append(f"  const {name} = {write.value(node)};")
     if source.value is not None:
         result = write.value(source.value)
-        made = isinstance(source.value, ast.Call) and write.making(source.value)
+        made = _is_record(typing.get_type_hints(source.fn).get("return"))
         lines.append(f"  return {result}{'' if made else ' + 0'};")  # never -0
     return "\n".join([*lines, "}\n"])
 
