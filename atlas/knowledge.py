@@ -543,7 +543,9 @@ def _check_comparison(
     try:
         used = parse_relation(made.holds).names
     except ValueError as wrong:
-        reader.note(where, f"{shown(made.holds)} ({wrong})", "a comparison, a / b == 1.5")
+        reader.note(
+            where, f"{shown(made.holds)} ({wrong})", "a comparison, a / b == 1.5"
+        )
         return
     for name in sorted(used - set(named)):
         reader.note(where, f"unknown figure {shown(name)}", one_of(name, named))

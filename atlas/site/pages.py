@@ -18,6 +18,7 @@ from atlas.site import (
     grid,
     library,
     matrix,
+    names,
     notebooks,
     overview,
     papers,
@@ -53,6 +54,7 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     out.update(surveys.pages(ctx))
     out["crosswalk.md"] = crosswalk.page(ctx)
     out["glossary.md"] = glossary.page(ctx)
+    out[names.FILE] = names.script(ctx)
     out["coverage.md"] = coverage.page(ctx)
     out["changes.md"] = coverage.changes(ctx)
     out["map.md"] = matrix.page(ctx)
