@@ -172,6 +172,10 @@ def test_stats_meet_what_was_set_out() -> None:
         assert counted[name] >= least, name
     assert counted["targets"] == {"systems": 110, "terms": 120, "bad_files": 40}
     assert counted["exemplars"] + counted["without_exemplar"] == counted["techniques"]
+    files = [f.read_text() for f in (ROOT / "taxonomy" / "systems").glob("*.yaml")]
+    said = re.findall(r"\bverified: (true|false)\b", "\n".join(files))
+    kept = {"verified": said.count("true"), "unverified": said.count("false")}
+    assert counted["cells"] == kept
     text = atlas("stats").stdout
     read, unread = counted["cells"]["verified"], counted["cells"]["unverified"]
     assert f"{read} verified and {unread} not verified" in text
@@ -931,8 +935,17 @@ def test_completion_outside_a_clone_or_in_a_broken_one_is_silent(clone: Path) ->
 
 
 def test_list_imports_no_torch() -> None:
-    found = clones.several(ROOT, ["list"], ["show", RING], ["stats"])
-    assert [one["code"] for one in found["said"]] == [0, 0, 0]
+    found = clones.several(
+        ROOT,
+        ["list"],
+        ["list", "--systems"],
+        ["show", RING],
+        ["show", "horovod"],
+        ["compare", "horovod", "pytorch-ddp"],
+        ["stats"],
+        ["export", "--what", "schema"],
+    )
+    assert {one["code"] for one in found["said"]} == {0}
     assert found["torch"] is False
 
 

@@ -235,9 +235,10 @@ def _cell(row: Row, items: tuple[Item, ...]) -> "Text":
     """One value a line; those that not all have come first, and stand out."""
     from rich.text import Text
 
+    several = len(items) > 1 and any(" " in i.text for i in items)
     lines = [
         Text(
-            f"{i.text}{'' if i.verified else ' (?)'}",
+            f"{'· ' if several else ''}{i.text}{'' if i.verified else ' (?)'}",
             "dim" if i.text in row.shared and not row.same else "",
         )
         for i in sorted(items, key=lambda i: i.text in row.shared)
