@@ -152,8 +152,8 @@ def _cell(ctx: Context, row: str, column: str) -> str:
     name = f"{ROWS[row][0]}, {COLUMNS[column][0].lower()}"
     ident = f"{row}.{column}"
     parts = [
-        f'<td id="{ident}"><h3><a href="#{ident}" aria-label="{attr(name)}">'
-        f'<span class="narrow">{attr(name)}</span><span class="broad">'
+        f'<td id="{ident}"><h3><a href="#{ident}">'
+        f'<span class="narrow">{attr(name)}: </span><span class="broad">'
         f"{counted(len(ours), 'technique')}, "
         f"{counted(len(theirs), 'system')}</span></a></h3>"
     ]

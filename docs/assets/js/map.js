@@ -11,11 +11,12 @@
 
   const read = () => {
     const text = decodeURIComponent(location.hash.slice(1))
-    if (text && !text.includes("=")) return { cell: text, c: [], mode: "any" }
+    const cells = new Set(sections.map(s => s.id))
+    if (!text.includes("=")) return { cell: cells.has(text) ? text : "", c: [], mode: "any" }
     const q = new URLSearchParams(text)
     const known = new Set(boxes.map(b => b.value))
     return {
-      cell: q.get("cell") || "",
+      cell: cells.has(q.get("cell")) ? q.get("cell") : "",
       c: (q.get("c") || "").split(",").filter(x => known.has(x)),
       mode: q.get("mode") === "all" ? "all" : "any",
     }
