@@ -16,7 +16,7 @@ import pytest
 from atlas import bibtex
 from atlas.knowledge import Word
 from atlas.relation import parse
-from atlas.site import crosswalk, glossary, pages, papers, surveys
+from atlas.site import crosswalk, glossary, names, pages, papers, surveys
 from atlas.site.context import Context, read
 from atlas.site.text import slug
 from atlas.site.tips import Tips, anchor
@@ -429,11 +429,43 @@ def test_every_other_name_is_in_the_search_index(built: Path, ctx: Context) -> N
     named = [(f"{t.path}/", t.also_called) for t in ctx.atlas.techniques.values()]
     named += [(f"systems/{s.id}/", s.also_called) for s in ctx.atlas.systems.values()]
     named += [("glossary/", w.aliases) for w in ctx.atlas.glossary]
-    for page, names in named:
-        missing += [f"{page}: {n}" for n in names if plain(n) not in found[page]]
+    for page, called in named:
+        missing += [f"{page}: {n}" for n in called if plain(n) not in found[page]]
     assert not missing
 
 
 def plain(text: str) -> str:
     bare = html.unescape(re.sub(r"<[^>]+>", "", text))
     return " ".join(bare.replace("\u2019", "'").casefold().split())
+
+
+def test_every_name_is_offered_first(ctx: Context) -> None:
+    rows = list(names.entries(ctx))
+    offered = {(to, called) for _, _, to, all_ in rows for called in all_}
+    for t in ctx.atlas.techniques.values():
+        for called in (t.name, *t.also_called):
+            assert (f"{t.path}/", called) in offered
+    for s in ctx.atlas.systems.values():
+        for called in (s.name, *s.also_called):
+            assert (f"systems/{s.id}/", called) in offered
+    for word in ctx.atlas.glossary:
+        for called in (word.term, *word.aliases):
+            assert (f"glossary/#{anchor(word.term)}", called) in offered
+
+
+def test_names_on_files_lead_to_files(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFLINE", "1")
+    found = {to.partition("#")[0] for _, _, to, _ in names.entries(ctx)}
+    assert f"{RING}.html" in found
+    assert all(to.endswith(".html") for to in found)
+
+
+def test_a_name_cannot_leave_the_script(ctx: Context) -> None:
+    word = Word("</script><script>alert(1)", "x \u2028 `", ("'\"\\",))
+    atlas = dataclasses.replace(ctx.atlas, glossary=(word,))
+    text = names.script(Context(ROOT, atlas))
+    rows = json.loads(text.removeprefix("window.atlasNames = "))
+    assert rows[-1][0] == word.term
+    assert rows[-1][3] == [word.term, "'\"\\"]

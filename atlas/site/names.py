@@ -8,7 +8,7 @@ from atlas.site.context import Context
 from atlas.site.tips import anchor, names
 
 FILE = "assets/js/names.js"
-# name, kind, address from the root of the site, all names
+# name, what it is, address from the root of the site, all names
 Entry = tuple[str, str, str, tuple[str, ...]]
 
 
@@ -16,21 +16,14 @@ def entries(ctx: Context) -> Iterator[Entry]:
     """Techniques, then systems, then words: the order in which they are offered."""
     for t in ctx.atlas.techniques.values():
         called = (t.name, t.id.replace("-", " "), *t.also_called)
-        yield t.name, "technique", address.url(f"{t.path}.md"), called
+        yield t.name, t.summary, address.url(f"{t.path}.md"), called
     for s in ctx.atlas.systems.values():
-        yield (
-            s.name,
-            "system",
-            address.url(f"systems/{s.id}.md"),
-            (
-                s.name,
-                *s.also_called,
-            ),
-        )
+        called = (s.name, *s.also_called)
+        yield s.name, s.summary, address.url(f"systems/{s.id}.md"), called
     glossary = address.url("glossary.md")
     for word in ctx.atlas.glossary:
         to = f"{glossary}#{anchor(word.term)}"
-        yield word.term, "word of the glossary", to, names(word)
+        yield word.term, word.says, to, names(word)
 
 
 def script(ctx: Context) -> str:

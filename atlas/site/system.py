@@ -66,7 +66,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
         description=s.summary,
         hide=["navigation"],
         # the search weighs tags most: other names lead here
-        tags=[attr(n) for n in (s.name, *s.also_called)],
+        tags=[attr(n) for n in s.also_called],
         search={"boost": 1.5},
     )
     also = ""
@@ -245,22 +245,25 @@ def brief(p: Paper) -> str:
 
 
 def _relations(ctx: Context, s: System, around: Around) -> str:
-    lines = []
+    kinds: dict[str, list[str]] = {}
     for r in s.relations:
-        other = ctx.atlas.systems[r.system]
-        lines.append(_relation(ctx, s, FORWARD[r.kind], other, r))
+        item = _relation(ctx, s, ctx.atlas.systems[r.system], r)
+        kinds.setdefault(FORWARD[r.kind], []).append(item)
     for other, r in around.named_by.get(s.id, ()):
-        lines.append(_relation(ctx, s, REVERSED[r.kind], other, r))
-    if not lines:
+        kinds.setdefault(REVERSED[r.kind], []).append(_relation(ctx, s, other, r))
+    if not kinds:
         return "No relation to another system is recorded."
-    return f'<ul class="relations">{"".join(lines)}</ul>'
+    body = "".join(
+        f"<div><dt>{words.capitalize()}</dt><dd><ul>{''.join(items)}</ul></dd></div>"
+        for words, items in kinds.items()
+    )
+    return raw(f'<dl class="relations">{body}</dl>')
 
 
-def _relation(ctx: Context, s: System, words: str, other: System, r: Relation) -> str:
+def _relation(ctx: Context, s: System, other: System, r: Relation) -> str:
     name = _link(ctx, s, home(other.id), other.name)
     source = _source(ctx, s, r.source, r.verified)
-    words = words.capitalize()
-    return f"<li>{words} {name}, {other.year} {source} {_versus(ctx, s, other)}</li>"
+    return f"<li>{name}, {other.year} {source} {_versus(ctx, s, other)}</li>"
 
 
 def _versus(ctx: Context, s: System, other: System) -> str:

@@ -9,7 +9,7 @@
   const plain = text => text.toLowerCase().replace(/[-\s]+/g, " ").trim()
   let named // name -> entries
 
-  const item = ([title, kind, to]) => {
+  const item = ([title, says, to]) => {
     const li = document.createElement("li")
     li.className = "md-search-result__item"
     const a = li.appendChild(document.createElement("a"))
@@ -19,7 +19,7 @@
     const article = a.appendChild(document.createElement("article"))
     article.className = "md-search-result__article md-typeset"
     article.appendChild(document.createElement("h1")).textContent = title
-    article.appendChild(document.createElement("p")).textContent = kind
+    article.appendChild(document.createElement("p")).textContent = says
     return li
   }
   const of = (li, [, , to]) => {
