@@ -37,7 +37,7 @@ from atlas.oracle.train import Train
 
 #: Strategies that between them use every axis of the core.
 TRIED = [
-    ("gpt2-medium", "Data(2) * Tensor(4)", "a100-80g"),
+    ("gpt2-medium", "Data(2) * Tensor(4)"),
     (
         "gpt3-175b",
         "Zero(1, 4) * Pipeline(8, 'interleaved', chunks=3) * Tensor(8, True)",

@@ -1,0 +1,411 @@
+"""Strategies, clusters, predictions and presets: what they say and what they refuse."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atlas import presets
+from atlas.knowledge import TaxonomyError
+from atlas.oracle.cluster import Band, Cluster, Device, Level, Link
+from atlas.oracle.errors import OracleError
+from atlas.oracle.predict import predict
+from atlas.oracle.prediction import Prediction
+from atlas.oracle.strategy import (
+    AXES,
+    Data,
+    DiLoCo,
+    Offload,
+    ParameterServer,
+    Pipeline,
+    Strategy,
+    Tensor,
+    Zero,
+    parse,
+)
+from atlas.oracle.train import PRECISIONS, Train
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def asked(
+    model: str, text: str, batch: int = 64, cluster: str = "a100-80g"
+) -> Prediction:
+    made, where = presets.model(model), presets.cluster(cluster)
+    return predict(made, parse(text), where, Train(batch))
+
+
+# Strategies
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Data(16) * Pipeline(8, schedule='interleaved', chunks=3) * Tensor(8)",
+        "Zero(3, 64, within=8) * Checkpoint()",
+        "Data(4) * Compress(kind='powersgd', rank=2)",
+        "LocalSGD(8, every=4)",
+        "Context(2, method='ulysses') * Tensor(4, sequence_parallel=True)",
+    ],
+)
+def test_a_strategy_is_read_as_it_is_written(text: str) -> None:
+    assert str(parse(text)) == text
+
+
+@pytest.mark.parametrize("kind", AXES.values(), ids=AXES)
+def test_every_axis_alone_is_read_as_it_is_written(kind: type) -> None:
+    made = Strategy.of(kind())
+    assert parse(str(made)) == made
+
+
+WRONG = [
+    ("Dta(3)", 'unknown axis "Dta": expected "Data"'),
+    ("Tensor(x)", "Tensor: expected numbers, words, True or False"),
+    ("Tensor(8, sp=True)", "Tensor: unknown sp: expected one of ranks, sequence"),
+    ("Zero(5)", "Zero(5, 1): stage 5: expected one of 1, 2, 3"),
+    ("Pipeline(4, 'gpip')", "schedule 'gpip': expected \"gpipe\""),
+    ("Pipeline(4, chunks=2)", "interleaved, and it alone, has chunks above 1"),
+    ("Zero(1, 8, within=3)", "expected a within that divides 8"),
+    ("Data(0)", "Data(0): expected 1 rank or more"),
+    ("Data(2, 3)", "Data: 2 values: expected ranks"),
+    ("Data('x')", "ranks = 'x': expected like 1"),
+    ("3", 'expected axes like "Data(2) * Tensor(8)"'),
+    ("Tensor(8", 'expected axes like "Data(2) * Tensor(8)"'),
+    ("__import__('os')", 'unknown axis "__import__"'),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG)
+def test_a_wrong_strategy_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(OracleError) as caught:
+        parse(text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+REFUSED = [
+    ("gpt3-175b", "Tensor(5)", "Tensor(5) for 96 heads: expected 4 or 6"),
+    (
+        "gpt3-175b",
+        "Data(48)",
+        "batch 64 for 48 replicas: expected a multiple, 48",
+    ),
+    ("gpt3-175b", "Data(128)", "batch 64 for 128 replicas: expected a multiple, 128"),
+    ("gpt3-175b", "Data(8000)", "8000 ranks on a100-80g: expected at most 4480"),
+    ("gpt3-175b", "Pipeline(97)", "expected at most 96: it has 96 units"),
+    ("gpt3-175b", "Data(2) * Zero(1, 2)", "Data and Zero are two ways of replicating"),
+    ("gpt3-175b", "Data(2) * Data(2)", "two Data axes: expected one"),
+    ("gpt3-175b", "Filter(2)", "expected at most 1: the smallest layer has 1 filters"),
+    ("gpt3-175b", "Context(3)", "Context(3) for 2048 tokens: expected 2 or 4"),
+    ("resnet-50", "Filter(65)", "at most 64: the smallest layer has 64 filters"),
+    ("resnet-50", "Spatial(8)", "expected at most 7: the smallest map has 7 rows"),
+    ("resnet-50", "Filter(2) * Spatial(2)", "Filter and Spatial are two cuts"),
+    ("resnet-50", "Context(2)", "it has no sequence"),
+    ("mixtral-8x7b", "Expert(3)", "Expert(3) for 8 experts: expected 2 or 4"),
+    ("llama3-8b", "Context(16, 'ulysses')", "for 8 heads: expected 8"),
+    ("dlrm", "Embedding(27)", "expected at most 26: it has 26 tables"),
+    ("resnet-50", "Zero(1, 2) * Compress()", "Compress is for Data"),
+    ("resnet-50", "Pipeline(4, 'interleaved', 5)", "ranks times chunks that divide"),
+]
+
+
+@pytest.mark.parametrize(("model", "text", "says"), REFUSED)
+def test_what_is_out_of_range_is_refused_with_the_nearest_choices(
+    model: str, text: str, says: str
+) -> None:
+    with pytest.raises(OracleError) as caught:
+        asked(model, text)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_micro_batch_divides_the_share() -> None:
+    train = Train(64, 5)
+    with pytest.raises(OracleError, match="expected a divisor, 4 or 8"):
+        predict(presets.model("resnet-50"), Data(8), presets.cluster("a100-80g"), train)
+
+
+def test_the_host_is_asked_for_before_it_is_used() -> None:
+    bare = replace(presets.cluster("a100-80g"), host_bandwidth=None)
+    with pytest.raises(OracleError, match="expected a cluster with host_bandwidth"):
+        predict(presets.model("resnet-50"), Data(2) * Offload(), bare, Train(64))
+
+
+# Placement
+
+
+def test_an_axis_uses_the_innermost_level_that_holds_it() -> None:
+    cluster = presets.cluster("abci-v100")
+    names = [cluster.levels[cluster.group([(1, n)]).level].name for n in (4, 5, 68, 69)]
+    assert names == ["node", "leaf", "leaf", "rack"]
+    assert cluster.levels[cluster.group([(4, 2)]).level].name == "leaf"
+
+
+def test_groups_that_leave_a_node_together_share_its_rails() -> None:
+    level = Level("node", 4, {"any": Link(0.0, 1.0)})
+    device = Device("d", {"bf16": 1.0}, 1.0, 1.0)
+    for rails, alone, beside in ((1, 10.0, 40.0), (4, 2.5, 10.0)):
+        outer = Level("all", 64, {"any": Link(0.0, 10.0)}, rails)
+        cluster = Cluster("c", device, (level, outer))
+        assert cluster.link(cluster.group([(1, 8)]), "all_reduce").beta == alone
+        assert cluster.link(cluster.group([(4, 8)]), "all_reduce").beta == beside
+        assert cluster.link(cluster.group([(4, 8)]), "p2p").beta == beside
+
+
+def test_innermost_last_decides_who_shares_a_node() -> None:
+    inside = asked("gpt2-medium", "Data(4) * Tensor(8)")
+    outside = asked("gpt2-medium", "Tensor(8) * Data(4)")
+    assert inside.times.cut < outside.times.cut / 3
+    assert any("place it innermost" in finding.says for finding in outside.findings)
+    assert not any("place it innermost" in finding.says for finding in inside.findings)
+
+
+# Predictions
+
+
+def test_times_add_up_and_the_band_holds_them() -> None:
+    found = asked("gpt3-175b", "Data(2) * Pipeline(8) * Tensor(8)")
+    assert sum(found.times) == found.seconds
+    assert found.low <= found.seconds * 1.01 <= found.high
+    assert found.binds == "compute"
+    assert 0.3 < found.mfu <= found.hfu < 0.7
+
+
+def test_an_uncalibrated_cluster_has_no_band() -> None:
+    found = asked("resnet-50", "Data(8)", cluster="cloud-100g")
+    assert found.low == found.seconds == found.high
+    assert found.cluster.band.of == "not calibrated"
+    with pytest.raises(OracleError, match="expected 0 < low <= high"):
+        Band(1.2, 1.1)
+
+
+def test_limits_are_said_as_paradl_says_them() -> None:
+    found = asked("resnet-50", "Data(2) * Filter(4)", cluster="abci-v100")
+    says = [finding.says for finding in found.findings]
+    limit = (
+        "filter parallelism cannot exceed 64 ranks: the smallest layer has 64 filters"
+    )
+    assert limit in says
+    assert "data parallelism cannot exceed 64 ranks: the batch" in says
+
+
+def test_what_does_not_fit_is_said_with_its_largest_part() -> None:
+    found = asked("gpt3-175b", "Tensor(8)")
+    assert not found.fits
+    limits = [f.says for f in found.findings if f.axis == "memory"]
+    assert limits
+    assert "on a device of 79.2 GiB: activations take" in limits[0]
+
+
+def test_an_explanation_is_sentences_with_the_numbers() -> None:
+    found = asked("gpt3-175b", "Data(2) * Pipeline(8) * Tensor(8) * Checkpoint()")
+    lines = found.explain().splitlines()
+    assert lines[0].startswith("A step of gpt3-175b (175 B parameters) as Data(2)")
+    assert all(line.endswith(".") for line in lines)
+    assert "it fits into 79.2 GiB" in found.explain()
+    assert "Most of the time goes to computing." in lines
+
+
+def test_a_budget_becomes_hours_and_money() -> None:
+    found = asked("gpt3-175b", "Data(16) * Pipeline(8) * Tensor(8)", batch=1536)
+    cost = found.cost(tokens=300e9, price=2.0)
+    assert cost.steps == math.ceil(300e9 / (1536 * 2048))
+    assert math.isclose(cost.gpu_hours, cost.hours * 1024)
+    assert cost.money == 2.0 * cost.gpu_hours
+    assert found.cost(tokens=300e9).money is None
+    epochs = asked("resnet-50", "Data(8)").cost(epochs=90)
+    assert epochs.steps == math.ceil(90 * 1281167 / 64)
+    with pytest.raises(OracleError, match="expected one of tokens, epochs, samples"):
+        found.cost()
+    with pytest.raises(OracleError, match="has no data set"):
+        found.cost(epochs=1)
+    with pytest.raises(OracleError, match="expected more than 0"):
+        found.cost(tokens=-1)
+
+
+def test_sharding_over_more_ranks_never_takes_more_memory() -> None:
+    held = [sum(asked("llama3-8b", f"Zero(3, {n})").memory) for n in (2, 4, 8, 16)]
+    assert held == sorted(held, reverse=True)
+
+
+def test_offload_frees_the_device_and_takes_time() -> None:
+    plain = asked("llama3-8b", "Zero(1, 8)")
+    moved = asked("llama3-8b", "Zero(1, 8) * Offload()")
+    assert moved.memory.optimizer == 0 < plain.memory.optimizer
+    assert moved.times.optimizer > plain.times.optimizer
+    assert any(c.op == "copy" for c in moved.collectives)
+
+
+def test_local_steps_divide_the_traffic_and_an_outer_optimizer_adds_state() -> None:
+    every = asked("resnet-50", "LocalSGD(8, every=1)")
+    seldom = asked("resnet-50", "LocalSGD(8, every=4)")
+    assert math.isclose(every.times.data, 4 * seldom.times.data)
+    outer = asked("resnet-50", "DiLoCo(8, every=4)")
+    assert outer.memory.optimizer > seldom.memory.optimizer
+    assert DiLoCo().every == 500
+
+
+def test_enough_servers_hide_their_traffic() -> None:
+    few = asked("resnet-50", "ParameterServer(8)", cluster="cloud-100g")
+    says = next(f.says for f in few.findings if "servers would" in f.says)
+    needed = int(says.split()[0])
+    enough = asked("resnet-50", f"ParameterServer(8, servers={needed})")
+    n = 4 * enough.model.parameters  # 2 bytes pushed, 2 pulled
+    link = few.cluster.levels[0].link("p2p")
+    busy = few.times.compute + few.times.memory
+    assert (needed - 1) * busy < 8 * n * link.beta <= needed * busy
+    lazy = asked("resnet-50", "ParameterServer(8, mode='async')")
+    strict = asked("resnet-50", "ParameterServer(8)")
+    assert lazy.times.data < strict.times.data
+    assert ParameterServer().mode == "sync"
+
+
+def test_recomputing_trades_memory_for_time() -> None:
+    plain = asked("gpt2-medium", "Data(8)")
+    again = asked("gpt2-medium", "Data(8) * Checkpoint()")
+    assert again.memory.activations < plain.memory.activations / 5
+    assert 1.2 < again.times.compute / plain.times.compute < 1.4
+
+
+def test_flash_attention_keeps_no_scores() -> None:
+    model, cluster = presets.model("gpt2-medium"), presets.cluster("a100-80g")
+    plain = predict(model, Data(8), cluster, Train(64))
+    flash = predict(model, Data(8), cluster, Train(64, flash=True))
+    work = model.layers[1].work
+    scores = 2 * work.kept_scores + work.fixed_scores
+    saved = plain.memory.activations - flash.memory.activations
+    assert saved == 24 * 8 * scores
+
+
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    model, cluster = presets.model("resnet-50"), presets.cluster("a100-80g")
+    bare = replace(cluster, device=replace(cluster.device, flops={"bf16": 1e12}))
+    with pytest.raises(OracleError, match='has no "fp32": expected one of bf16'):
+        predict(model, Data(2), bare, Train(2, precision=PRECISIONS["fp32"]))
+
+
+def test_the_stages_of_a_pipeline_are_told_apart() -> None:
+    found = asked("gpt3-175b", "Pipeline(8) * Tensor(8)")
+    assert len(found.stages) == 8
+    assert found.memory == max(found.stages, key=sum)
+    held = [stage.activations for stage in found.stages]
+    assert held[0] > held[1] > held[6]
+
+
+def test_a_pipeline_s_ends_send_one_way() -> None:
+    found = asked("gpt3-175b", "Pipeline(8) * Tensor(8, True)")
+    (message,) = [c for c in found.collectives if c.axis == "Pipeline"]
+    assert message.count == 64
+    assert message.wire == 64 * 2048 * 12288 * 2 / 8
+
+
+def test_axes_of_one_rank_change_nothing() -> None:
+    bare = asked("gpt2-medium", "Data(4)")
+    more = asked("gpt2-medium", "Data(4) * Pipeline(1) * Tensor(1)")
+    assert bare.times == more.times
+    assert bare.memory == more.memory
+    assert (Zero(1, 1) * Tensor(1) * Pipeline(1)).ranks == 1
+
+
+# Presets
+
+
+def test_all_presets_load_and_know_their_sources() -> None:
+    models, clusters = presets.load()
+    assert {"gpt3-175b", "resnet-50", "dlrm", "mixtral-8x7b"} <= set(models)
+    assert set(clusters) == {
+        "a100-80g",
+        "abci-v100",
+        "cloud-100g",
+        "h100-80g",
+        "this-machine",
+    }
+    assert all(made.sources for made in (*models.values(), *clusters.values()))
+
+
+COUNTED = {
+    "resnet-50": 25_557_032,
+    "resnet-152": 60_192_808,
+    "vgg-16": 138_357_544,
+    "gpt2-medium": 354_823_168,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3-405b": 405_853_388_800,
+    "mixtral-8x7b": 46_702_792_704,
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_presets_have_the_published_number_of_parameters(name: str) -> None:
+    assert presets.model(name).parameters == COUNTED[name]
+
+
+def test_an_unknown_preset_is_one_line_with_the_nearest() -> None:
+    with pytest.raises(OracleError) as caught:
+        presets.model("gpt3")
+    assert str(caught.value) == 'unknown model "gpt3": expected "gpt3-175b"'
+    with pytest.raises(OracleError) as caught:
+        presets.cluster("a100-80")
+    assert str(caught.value) == 'unknown cluster "a100-80": expected "a100-80g"'
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A copy of the files that presets are read from."""
+    taxonomy = tmp_path / "taxonomy"
+    for folder in ("models", "clusters"):
+        (taxonomy / folder).mkdir(parents=True)
+        for path in (ROOT / "taxonomy" / folder).glob("*.yaml"):
+            (taxonomy / folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    bib = (ROOT / "taxonomy" / "papers.bib").read_text("utf-8")
+    (taxonomy / "papers.bib").write_text(bib, "utf-8")
+    return tmp_path
+
+
+BROKEN = [
+    (
+        "models/gpt3-175b",
+        "layers: 96",
+        "layers: many",
+        '"many": expected a whole number',
+    ),
+    ("models/gpt3-175b", "heads: 96", "heads: 95", "for 95 heads: expected a multiple"),
+    ("models/gpt3-175b", "layers:", "layer:", 'unknown key "layer": expected "layers"'),
+    ("models/resnet-50", "cnn:", "transformer:", "unknown key"),
+    ("models/vgg-16", "{conv: 64, repeat: 2}", "{repeat: 2}", "a layer without conv"),
+    ("models/dlrm", "naumov2019deep", "naumov2019", 'unknown source "naumov2019"'),
+    (
+        "clusters/a100-80g",
+        "  device.top: https",
+        "  device.tip: https",
+        "has no source",
+    ),
+    ("clusters/a100-80g", "size: 8,", "size: 9000,", "each larger than the one before"),
+    ("clusters/a100-80g", "top: 0.869", "top: 1.869", "expected above 0, at most 1"),
+    ("clusters/abci-v100", "links: {any:", "links: {p2p:", 'without "any"'),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "says"), BROKEN)
+def test_a_broken_preset_is_a_line_with_its_place(
+    home: Path, file: str, old: str, new: str, says: str
+) -> None:
+    path = home / "taxonomy" / f"{file}.yaml"
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+    with pytest.raises(TaxonomyError) as caught:
+        presets.load(home)
+    assert any(
+        says in problem and problem.startswith(f"taxonomy/{file}.yaml:")
+        for problem in caught.value.problems
+    ), caught.value.problems
+
+
+@pytest.mark.parametrize("kind", ["model", "cluster"])
+def test_the_committed_schema_is_the_current_one(kind: str) -> None:
+    import json
+
+    path = ROOT / "taxonomy" / "schema" / f"{kind}.schema.json"
+    assert json.loads(path.read_text("utf-8")) == presets.json_schema()[kind]
