@@ -189,7 +189,7 @@ def test_the_page_shows_every_field(ctx: Context) -> None:
         "Also called the dance.",
         "?survey=langer2020",
         f"?status={base.status}",
-        "Succeeds <a",
+        "<dt>Succeeds</dt><dd><ul><li><a",
         "compare/?a=horovod&amp;b=baidu-allreduce",
         "taxonomy/systems/horovod.yaml",
     ):
@@ -198,7 +198,7 @@ def test_the_page_shows_every_field(ctx: Context) -> None:
     tags = re.search(r"^tags: (.*)$", text, flags=re.M)
     assert tags
     assert "the dance" in json.loads(tags[1])
-    assert "Succeeded by <a" in page(other(ctx, full), "baidu-allreduce")
+    assert "<dt>Succeeded by</dt>" in page(other(ctx, full), "baidu-allreduce")
 
 
 def test_every_kind_of_relation_has_words_for_both_ends() -> None:

@@ -75,7 +75,7 @@ def weights(found: Grid, axis: Axis) -> dict[str, int]:
         f.id: sum(len(cells.get(f.id, ())) for cells in found.values())
         for f in axis.families
     }
-    return {family: max(3, round(math.sqrt(n))) for family, n in counts.items()}
+    return {family: max(4, round(math.sqrt(n))) for family, n in counts.items()}
 
 
 def _axis(ctx: Context, axis: Axis) -> str:

@@ -15,7 +15,7 @@ REVERSED = {
     "derived-from": "basis of",
     "succeeds": "succeeded by",
     "implements": "implemented by",
-    "compares-with": "compared with by",
+    "compares-with": "compared by",
 }
 FORWARD = {
     "derived-from": "derived from",

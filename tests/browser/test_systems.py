@@ -18,7 +18,7 @@ PHONE = {"width": 390, "height": 844}
 WIDE = {"width": 1440, "height": 900}
 PAIR = "compare/?a=horovod&b=pytorch-ddp"
 VIEWS = (
-    "systems/?sync=asynchronous&q=a",
+    "systems/?sync=asynchronous&find=a",
     "systems/horovod/",
     PAIR,
     "compare/",
@@ -156,6 +156,7 @@ def test_the_back_button_undoes_and_a_link_restores(
     again = watched(here.split("/", 3)[3]).page
     assert shown(again) == found
     assert again.get_by_label("Filter systems by text").input_value() == "sgd"
+    assert again.locator(".md-search__input").input_value() == ""
     page.go_back()
     assert shown(page) == having(ctx, "status:research", "sync:periodic")
     page.go_back()

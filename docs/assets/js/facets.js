@@ -21,7 +21,7 @@
 
   const restore = () => {
     const p = read(), list = key => (p.get(key) || "").split(",").filter(Boolean)
-    state = { on: {}, all: {}, q: p.get("q") || "", from: year(p.get("from")), to: year(p.get("to")) }
+    state = { on: {}, all: {}, q: p.get("find") || "", from: year(p.get("from")), to: year(p.get("to")) }
     for (const f of spec.facets) {
       const known = new Set(f.options.map(o => o[0]))
       state.on[f.key] = new Set(list(f.key).filter(v => known.has(v)))
@@ -36,7 +36,7 @@
 
   const keep = step => {
     const p = new URLSearchParams()
-    if (state.q) p.set("q", state.q)
+    if (state.q) p.set("find", state.q) // ?q= is the theme's own search
     for (const f of spec.facets) if (state.on[f.key].size) p.set(f.key, [...state.on[f.key]].join(","))
     const all = spec.facets.filter(f => state.all[f.key]).map(f => f.key)
     if (all.length) p.set("all", all.join(","))
