@@ -5,7 +5,8 @@
     python -m atlas.notebooks --check         execute, write nothing; fail if stale
 
 A notebook is a .py file in jupytext's percent format. What is kept of a run is
-what it showed, and nothing of when and where: a second run gives the same bytes.
+what it showed, and nothing of when and where: a second run gives the same bytes,
+but for what a cell times.
 The site makes its page from the kept file and executes nothing. `figures` and
 `table` are for the cells.
 """
@@ -34,8 +35,13 @@ SOURCES, KEPT = Path("notebooks"), Path("measurements", "notebooks")
 DEADLINE = 120
 #: A kernel that is ended in mid-cell would log a traceback of its own.
 KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50")
+#: An error that is no distance: other bits, another shape, not a number.
+FAR = sys.float_info.max
 #: An output in one of these forms needs no plain text beside it.
 RICH = ("image/svg+xml", "text/markdown", "text/html", "text/latex")
+#: Of a cell's metadata: what the source says of it (an exercise, a solution that
+#: Jupyter shows folded), and not when it ran.
+MARKS = ("tags", "jupyter")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 #: Between the two schemes of the site: as legible on white as on near-black.
@@ -220,7 +226,7 @@ def _cell(number: int, cell: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {
         "cell_type": cell["cell_type"],
         "id": f"cell-{number:02}",
-        "metadata": {},
+        "metadata": {k: v for k, v in cell["metadata"].items() if k in MARKS},
         "source": _split(cell["source"]),
     }
     if cell["cell_type"] == "code":
@@ -319,6 +325,8 @@ def _measured(v: Verdict) -> str:
     if v.measured is None:
         return v.note
     if v.kind in ("equal", "close"):
+        if v.measured >= FAR:
+            return "not equal"
         return f"off by {v.measured:.1g}" if v.measured else "equal"
     return f"{v.measured:,}"
 
