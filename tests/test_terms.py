@@ -254,8 +254,8 @@ def test_a_survey_s_page_counts_from_the_data(
         named = [t for t in ctx.atlas.techniques.values() if v.id in t.surveys]
         run = [t for t in named if ctx.runs(t.id, "gloo")]
         text = str(made[f"surveys/{v.id}.md"])
-        assert f"{len(named)} techniques of the atlas are named in it" in text
-        assert f"and {len(run)} of them run here" in text
+        assert f"It names {len(named)} techniques of the atlas" in text
+        assert f"of the atlas, {len(run)} of which run here, and " in text
         for t in named:
             assert f"(../{t.path}.md) | {surveys.md(t.surveys[v.id])} |" in text
         for s in ctx.atlas.systems.values():

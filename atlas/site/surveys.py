@@ -64,9 +64,9 @@ def index(ctx: Context) -> str:
         systems = systems_of(ctx, v)
         verdicts = [c.verdict for c in v.comparisons]
         counts = [
-            f"{len(v.terms)} terms",
-            f"{len(named)} techniques, {len(run)} of them run",
-            f"{len(systems)} systems",
+            counted(len(v.terms), "term"),
+            f"{counted(len(named), 'technique')}, {len(run)} of them run",
+            counted(len(systems), "system"),
         ]
         if verdicts:
             agree = sum(x == "agrees" for x in verdicts)
@@ -77,6 +77,11 @@ def index(ctx: Context) -> str:
     if not ctx.atlas.surveys:
         parts.append("No survey is filed yet.")
     return "\n\n".join(parts) + "\n"
+
+
+def counted(n: int, word: str) -> str:
+    """A number of things, in words: no systems, 1 system, 2 systems."""
+    return f"{n or 'no'} {word}{'' if n == 1 else 's'}"
 
 
 def techniques(ctx: Context, v: Survey) -> list[str]:
@@ -166,8 +171,8 @@ def _here(ctx: Context, v: Survey) -> str:
     run = [t for t in named if ctx.runs(t, "gloo")]
     systems = systems_of(ctx, v)
     parts = [
-        f"{len(named)} techniques of the atlas are named in it, and {len(run)} of them "
-        f"run here; {len(systems)} systems of the atlas are named in it."
+        f"It names {counted(len(named), 'technique')} of the atlas, {len(run)} of which "
+        f"run here, and {counted(len(systems), 'system')} of the atlas."
     ]
     if named:
         rows = ["| technique | its name there | runs here |", "|---|---|---|"]
