@@ -171,8 +171,8 @@ def _here(ctx: Context, v: Survey) -> str:
     run = [t for t in named if ctx.runs(t, "gloo")]
     systems = systems_of(ctx, v)
     parts = [
-        f"It names {counted(len(named), 'technique')} of the atlas, {len(run)} of which "
-        f"run here, and {counted(len(systems), 'system')} of the atlas."
+        f"It names {counted(len(named), 'technique')} of the atlas, {len(run)} of "
+        f"which run here, and {counted(len(systems), 'system')} of the atlas."
     ]
     if named:
         rows = ["| technique | its name there | runs here |", "|---|---|---|"]
