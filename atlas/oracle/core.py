@@ -628,12 +628,14 @@ def state_bytes(
 ) -> Bytes:
     """Bytes of parameters, gradients, optimizer, and of units gathered whole.
 
+    To hide its gathering, the next unit is gathered while one is in use.
+
     Source: Rajbhandari et al. 2020, section 5; stashed versions of the parameters:
     Narayanan et al. 2019 (PipeDream), section 3.3.
     """
     s = replicas.shard
-    whole = held(work, cut)
-    shard = padded(whole, work.layers, s) / s
+    whole = padded(held(work, cut), work.layers, s)
+    shard = whole / s
     alone = held_alone(work, cut)
     few = alone / alone_shard(replicas)
     return Bytes(
@@ -643,8 +645,10 @@ def state_bytes(
         gradients=recipe.gradient
         * (shard + few if replicas.stage > 1 else whole + alone),
         optimizer=recipe.state * (shard + few if replicas.stage > 0 else whole + alone),
-        buffers=2 * work.largest * cut_part(work, cut) * recipe.weight
-        if replicas.stage == 3 and s > 1
+        buffers=(1 + recipe.overlap)
+        * recipe.weight
+        * padded(work.largest * cut_part(work, cut), 1, s)
+        if replicas.stage == 3
         else 0.0,
     )
 

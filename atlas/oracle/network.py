@@ -15,7 +15,7 @@ from atlas.oracle.errors import OracleError
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.records import Work
 
-__all__ = ["Item", "network"]
+__all__ = ["Item", "convolution", "network", "unchannelled"]
 
 Shape = tuple[int, ...]  # channels, then rows, columns, ...
 
@@ -75,16 +75,21 @@ def _finished(layers: list[Layer]) -> Iterator[Layer]:
             )
             yield replace(layer, work=w, filters=0, channels=0)
         elif i == first:
-            w = w._replace(
-                channelled=0,
-                channel_x=0,
-                channel_y=0,
-                unchannelled=w.weights,
-                unchannelled_flops=w.flops,
-            )
-            yield replace(layer, work=w, channels=0)
+            yield unchannelled(layer)
         else:
             yield layer
+
+
+def unchannelled(layer: Layer) -> Layer:
+    """The layer, with too few channels to be cut by them."""
+    work = layer.work._replace(
+        channelled=0,
+        channel_x=0,
+        channel_y=0,
+        unchannelled=layer.work.weights,
+        unchannelled_flops=layer.work.flops,
+    )
+    return replace(layer, work=work, channels=0)
 
 
 def _layers(shape: Shape, items: Sequence[Item]) -> Iterator[Layer]:
@@ -98,11 +103,11 @@ def _layers(shape: Shape, items: Sequence[Item]) -> Iterator[Layer]:
 def _made(shape: Shape, item: Item, first: bool) -> Iterator[tuple[Layer, Shape]]:
     """The layers of one line, each with the shape that it leaves."""
     if item.conv is not None:
-        yield _conv(shape, item, item.conv)
+        yield convolution(shape, item, item.conv)
     elif item.bottleneck is not None:
         yield from _bottleneck(shape, item, item.bottleneck, first)
     elif item.linear is not None:
-        yield _conv((math.prod(shape), 1), replace(item, kernel=1), item.linear)
+        yield convolution((math.prod(shape), 1), replace(item, kernel=1), item.linear)
     elif item.pool is not None:
         yield _pool(shape, item)
     else:
@@ -118,7 +123,8 @@ def _size(n: int, item: Item, kernel: int) -> int:
     return (-(-over // item.stride) if item.ceil else over // item.stride) + 1
 
 
-def _conv(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
+def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
+    """A convolution, with its norm and activation, and the shape that it leaves."""
     c, *sides = shape
     after = [_size(n, item, item.kernel) for n in sides]
     taps = item.kernel ** len(sides)
@@ -188,16 +194,17 @@ def _bottleneck(
 ) -> Iterator[tuple[Layer, Shape]]:
     """1 x 1, 3 x 3 with the stride, 1 x 1, and a shortcut that is added."""
     plain = Item(norm=True, bias=False, kernel=1)
-    one, between = _conv(shape, plain, filters)
+    one, between = convolution(shape, plain, filters)
     stride = item.stride if first else 1
     yield one, between
-    three, between = _conv(between, replace(plain, kernel=3, stride=stride), filters)
+    middle = replace(plain, kernel=3, stride=stride)
+    three, between = convolution(between, middle, filters)
     yield three, between
-    last, after = _conv(between, plain, 4 * filters)
+    last, after = convolution(between, plain, 4 * filters)
     y = math.prod(after)
     work = last.work._replace(moved=last.work.moved + 3 * y)  # the sum
     if first and shape != after:
         way = replace(plain, stride=stride, relu=False)
-        short, _ = _conv(shape, way, 4 * filters)
+        short, _ = convolution(shape, way, 4 * filters)
         yield replace(short, name="shortcut", glued=True), after
     yield replace(last, work=work), after

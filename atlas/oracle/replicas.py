@@ -123,7 +123,7 @@ def _server(site: Site, axis: ParameterServer) -> Agreement:
 
 def _compressed(site: Site, how: Compress, optimizer: float) -> Agreement:
     """Gradients are compressed: sums of sparse or coarse ones go by all-gather."""
-    n, b = whole(site, 1), site.mesh.recipe.gradient
+    n, b = round(whole(site, 1)), site.mesh.recipe.gradient
     p = site.mesh.groups["data"].ranks
     if how.kind == "powersgd":
         found = tuple(_powersgd(site, how.rank, b))
@@ -141,7 +141,7 @@ def _compressed(site: Site, how: Compress, optimizer: float) -> Agreement:
 def _powersgd(site: Site, rank: int, b: int) -> list[Collective]:
     """Two factors of every matrix; everything else goes as it is."""
     matrices = [layer.matrix for layer in site.layers if layer.matrix[0]]
-    small = whole(site, 1) - sum(h * w for h, w in matrices)
+    small = round(whole(site, 1)) - sum(h * w for h, w in matrices)
     n = f.powersgd_payload(rank, sum(h + w for h, w in matrices), small, b, 1)
     calls = f.powersgd_calls(len(matrices), 1)
     return [*ring(site, "Compress", "data", "all_reduce", "factors", calls, n)]
@@ -176,13 +176,16 @@ def adjusted(strategy: Strategy, site: Site, held: Bytes) -> Bytes:
     recipe = site.mesh.recipe
     outer = strategy.find(DiLoCo)
     if outer is not None and outer.ranks > 1:
-        extra = f.diloco_outer_bytes(whole(site, 1), recipe.weight)
+        extra = f.diloco_outer_bytes(round(whole(site, 1)), recipe.weight)
         held = held._replace(optimizer=held.optimizer + extra)
     if strategy.find(ParameterServer):
         held = held._replace(optimizer=0.0)
     how = strategy.find(Offload)
     if how is not None:
-        held = held._replace(optimizer=0.0)
+        m = site.mesh
+        shard = m.replicas.shard if m.replicas.stage > 0 else 1
+        landing = whole(site, shard) / shard * recipe.gradient
+        held = held._replace(optimizer=0.0, buffers=held.buffers + landing)
         if how.what == "parameters":
             unit = 2 * site.work.largest * recipe.weight
             held = held._replace(parameters=0.0, buffers=held.buffers + unit)

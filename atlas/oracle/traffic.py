@@ -194,11 +194,11 @@ def _stages(site: Site, m: int) -> Iterator[Collective]:
     yield from send(site, "Pipeline", "pipeline", what, (back + on) * m, n)
 
 
-def whole(site: Site, shard: int) -> int:
+def whole(site: Site, shard: int) -> float:
     """Elements that replicas agree on, each unit padded to a multiple of shard."""
     cut = site.mesh.cut
     held = [core.held(layer.work, cut) for layer in site.layers]
-    return sum(shard * -int(-n // shard) for n in held)
+    return sum(core.padded(n, 1, shard) for n in held)
 
 
 def state(site: Site, axis: str) -> Iterator[Collective]:
@@ -208,7 +208,7 @@ def state(site: Site, axis: str) -> Iterator[Collective]:
     shard = replicas.shard if stage > 1 else 1
     n = whole(site, shard)
     if stage == 1:
-        n = replicas.shard * -int(-n // replicas.shard)
+        n = core.padded(n, 1, replicas.shard)
     units = (
         core.buckets(n, recipe)
         if stage < 2
@@ -222,7 +222,7 @@ def state(site: Site, axis: str) -> Iterator[Collective]:
     ):
         yield from ring(site, axis, "shard", op, what, times * units, times * n * width)
     if stage == 0:
-        part: float = n * recipe.gradient
+        part = n * recipe.gradient
         yield from ring(site, axis, "data", "all_reduce", "gradients", units, part)
     else:
         part = n / replicas.shard * recipe.gradient
