@@ -2,9 +2,10 @@
 
 import ast
 import re
+import textwrap
 from dataclasses import dataclass
 
-from atlas.site.text import fence, md
+from atlas.site.text import fence, indent, md, slug
 
 _NOTE = re.compile(r"^(\s*)#: ?(.*)$")
 
@@ -83,8 +84,33 @@ def _dedent(lines: list[str]) -> str:
     return "\n".join(x[least:] for x in lines)
 
 
-def members(source: str) -> list[str]:
-    """Public functions and classes, in the order of the file."""
-    kinds = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-    body = ast.parse(source).body
-    return [n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")]
+def _public(body: list[ast.stmt]) -> list[ast.FunctionDef | ast.ClassDef]:
+    return [
+        n
+        for n in body
+        if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")
+    ]
+
+
+def reference(source: str) -> str:
+    """Each public function or class: its signature as written, and what it says."""
+    lines = source.splitlines()
+    parts = []
+    for node in _public(ast.parse(source).body):
+        shape = _signature(lines, node)
+        if isinstance(node, ast.ClassDef):
+            inside = [_signature(lines, n) for n in _public(node.body)]
+            shape = "\n".join([f"{shape}:", *map(indent, inside)]) if inside else shape
+        parts.append(f"### `{node.name}` {{ #api-{slug(node.name)} }}")
+        parts.append(fence(shape, "{ .python }"))
+        said = ast.get_docstring(node) or ""
+        parts += [md(text) for text in said.split("\n\n") if text.strip()]
+    return "\n\n".join(parts)
+
+
+def _signature(lines: list[str], node: ast.FunctionDef | ast.ClassDef) -> str:
+    """The lines from def or class to the colon, without notes."""
+    last = max(node.lineno, node.body[0].lineno - 1)
+    found = [x for x in lines[node.lineno - 1 : last] if not x.lstrip().startswith("#")]
+    text = textwrap.dedent("\n".join(found)).rstrip()
+    return re.sub(r":\s*(\.\.\.)?\s*(#.*)?$", "", text)

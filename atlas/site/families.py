@@ -12,6 +12,7 @@ from atlas.site.sizes import Rule
 from atlas.site.text import attr, front, md, number, raw
 
 ASSETS = ("views.css", "formulas.js", "sliders.js")
+MOST = 3  # figures in a cell of an axis; the family's page has all
 SKIPPED = ("three_d_place",)  # a rank's name is not a quantity
 
 
@@ -267,8 +268,8 @@ def _numbers(ctx: Context, found: Sequence[Technique], here: str) -> str:
     for kind, title in sizes.QUANTITIES:
         rows = [
             f'<tr><th scope="row">{_a(here, f"{t.path}.md", t.name)}</th>'
-            f"<td>{md(c.says)}</td><td>{tex(latex(formula_of(c)))}</td>"
-            f"<td>{figure(ctx, t, c)}</td></tr>"
+            f"<td>{md(c.says)}</td><td>{figure(ctx, t, c)}</td>"
+            f"<td>{tex(latex(formula_of(c)))}</td></tr>"
             for t in found
             for c in counting(t)
             if sizes.kind(c) == kind
@@ -279,7 +280,7 @@ def _numbers(ctx: Context, found: Sequence[Technique], here: str) -> str:
                 f'scope="rowgroup">{title}</th>'
                 f"</tr>{''.join(rows)}</tbody>"
             )
-    heads = "<th>technique</th><th>what</th><th>formula</th><th>value</th>"
+    heads = "<th>technique</th><th>what</th><th>value</th><th>formula</th>"
     return _wide(f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}", "numbers")
 
 
@@ -291,7 +292,7 @@ def _wide(inside: str, kind: str) -> str:
 
 
 def _summary(ctx: Context, axis: Axis, here: str) -> str:
-    """One row a technique, one column a quantity: its first claim of each."""
+    """One row a technique, one column a quantity: its first claims of each."""
     groups = [(f, ctx.of_family(axis.id, f.id)) for f in axis.families]
     used = {sizes.kind(c) for _, found in groups for t in found for c in counting(t)}
     kinds = [(k, title) for k, title in sizes.QUANTITIES if k in used]
@@ -318,11 +319,17 @@ def _row(ctx: Context, t: Technique, kinds: Sequence[str], here: str) -> str:
         return f'<tr>{name}<td class="quiet" colspan="{len(kinds)}">{word}</td></tr>'
     cells = []
     for kind in kinds:
-        claim = next((c for c in claims if sizes.kind(c) == kind), None)
-        cells.append(
-            f'<td title="{attr(claim.says)}">{figure(ctx, t, claim)}'
-            f'<span class="sr"> {attr(claim.says)}</span></td>'
-            if claim
-            else "<td></td>"
-        )
+        mine = [c for c in claims if sizes.kind(c) == kind]
+        cells.append(f"<td>{'<br>'.join(_labelled(ctx, t, mine))}</td>")
     return f"<tr>{name}{''.join(cells)}</tr>"
+
+
+def _labelled(ctx: Context, t: Technique, claims: Sequence[Claim]) -> Iterator[str]:
+    """The first few figures of a cell; where there are several, with their names."""
+    for claim in claims[:MOST]:
+        label = claim.id.replace("_", " ") if len(claims) > 1 else ""
+        said = f' <span class="quiet">{attr(label)}</span>' if label else ""
+        yield (
+            f'<span title="{attr(claim.says)}">{figure(ctx, t, claim)}{said}'
+            f'<span class="sr"> {attr(claim.says)}</span></span>'
+        )

@@ -443,7 +443,7 @@ def papers(ctx: Context, t: Technique) -> str:
 
 def api(ctx: Context, t: Technique) -> str:
     """The exemplar's functions, and where its files are."""
-    parts = [f"::: {t.module}.{m}" for m in annotate.members(ctx.source(t))]
+    parts = [annotate.reference(ctx.source(t))]
     data, program = _file(ctx, t.yaml.as_posix()), _file(ctx, t.exemplar.as_posix())
     parts.append(
         f'<p class="quiet files" markdown>Data: {data} · Program: {program}</p>'
