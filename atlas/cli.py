@@ -17,6 +17,8 @@ from atlas.commands import (
     compare,
     export,
     new,
+    plan,
+    predict,
     race,
     record,
     run,
@@ -25,6 +27,7 @@ from atlas.commands import (
     stats,
 )
 from atlas.knowledge import TaxonomyError
+from atlas.oracle.errors import OracleError
 from atlas.record import RecordError
 from atlas.verdict import ClaimError
 
@@ -42,6 +45,9 @@ class Surface(TyperGroup):
         except TaxonomyError as error:
             for problem in error.problems:
                 common.say(problem)
+            raise typer.Exit(2) from None
+        except OracleError as error:
+            common.say(str(error))
             raise typer.Exit(2) from None
         except (ClaimError, RecordError) as error:
             common.say(str(error))
@@ -64,6 +70,8 @@ app.command("run")(run.run)
 app.command("race")(race.race)
 app.command("record")(record.record)
 app.command("serve")(serve.serve)
+app.command("plan")(plan.plan)
+app.command("predict")(predict.predict)
 app.command("stats")(stats.stats)
 app.command("export")(export.export)
 app.command("new")(new.new)
@@ -95,6 +103,7 @@ def atlas(
     atlas compare horovod pytorch-ddp      two systems, differences first
     atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
     atlas run ring-all-reduce --dry 1024   count it on 1024 ranks
+    atlas plan --list                      models and clusters to plan for
 
     Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
     """
