@@ -190,6 +190,26 @@ def test_limits_are_said_as_paradl_says_them() -> None:
     assert "data parallelism cannot exceed 64 ranks: the batch" in says
 
 
+@pytest.mark.parametrize(
+    ("model", "text", "says"),
+    [
+        ("vgg-16", "Pipeline(16)", "the heaviest of 16 stages has"),
+        ("resnet-50", "Channel(64)", "of the computing: it is not cut"),
+        ("resnet-50", "Data(8) * Filter(4)", "4 groups leave a node by 1 link at once"),
+        ("vgg-16", "Data(64)", "agreement between replicas takes"),
+        ("resnet-50", "Filter(8)", "communication inside layers takes"),
+        ("gpt3-175b", "Data(2) * Tensor(4)", "2 replicas each keep the same"),
+    ],
+)
+def test_bottlenecks_are_those_of_paradl_s_table(
+    model: str, text: str, says: str
+) -> None:
+    found = asked(model, text, cluster="abci-v100")
+    assert any(says in finding.says for finding in found.findings), found.findings
+    calm = asked("gpt2-medium", "Data(1)", cluster="h100-80g")
+    assert not any(says in finding.says for finding in calm.findings)
+
+
 def test_what_does_not_fit_is_said_with_its_largest_part() -> None:
     found = asked("gpt3-175b", "Tensor(8)")
     assert not found.fits
@@ -222,6 +242,64 @@ def test_a_budget_becomes_hours_and_money() -> None:
         found.cost(epochs=1)
     with pytest.raises(OracleError, match="expected more than 0"):
         found.cost(tokens=-1)
+
+
+@pytest.mark.parametrize(("sequence", "passes"), [(False, 8), (True, 10)])
+def test_sequence_parallelism_gathers_once_more_than_tensor_parallelism(
+    sequence: bool, passes: int
+) -> None:
+    whole = presets.model("gpt3-175b")
+    model = replace(whole, layers=whole.layers[1:-1], tied=0)
+    found = predict(
+        model, Tensor(8, sequence), presets.cluster("a100-80g"), Train(4, 1)
+    )
+    sent = sum(c.wire for c in found.collectives)
+    assert sent == 4 * 96 * passes * 7 / 8 * 2048 * 12288 * 2
+
+
+#: The field of Times that the collectives of an axis add up to.
+WAITS = {"Tensor": "cut", "Filter": "cut", "Channel": "cut", "Spatial": "cut"}
+WAITS |= {"Context": "context", "Expert": "expert", "Embedding": "expert"}
+WAITS |= {"Data": "data", "Zero": "data", "LocalSGD": "data", "Gossip": "data"}
+WAITS |= {"Compress": "data", "ParameterServer": "data"}
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("gpt3-175b", "Data(2) * Tensor(8)"),
+        ("gpt3-175b", "Zero(1, 2) * Tensor(8, True) * Checkpoint()"),
+        ("gpt3-175b", "Zero(2, 4) * Tensor(2)"),
+        ("gpt3-175b", "Zero(3, 16, within=8)"),
+        ("llama3-8b", "Data(2) * Context(4)"),
+        ("llama3-8b", "Data(2) * Context(4, 'ulysses') * Tensor(2)"),
+        ("mixtral-8x7b", "Zero(3, 2) * Expert(4, capacity=1.5)"),
+        ("mixtral-8x7b", "Data(2) * Expert(8) * Checkpoint()"),
+        ("dlrm", "Data(2) * Embedding(8)"),
+        ("resnet-50", "Data(4) * Filter(8)"),
+        ("resnet-50", "Data(4) * Channel(3)"),
+        ("resnet-50", "Data(4) * Spatial(4)"),
+        ("resnet-50", "Data(4) * Spatial(2)"),
+        ("resnet-50", "LocalSGD(8)"),
+        ("resnet-50", "Gossip(8)"),
+        ("resnet-50", "ParameterServer(8, servers=2)"),
+        ("resnet-50", "Data(8) * Compress(kind='qsgd')"),
+    ],
+)
+def test_the_table_of_collectives_and_the_times_are_one(model: str, text: str) -> None:
+    """Where nothing hides, seconds of the calls are the seconds of the step."""
+    made, cluster = presets.model(model), presets.cluster("a100-80g")
+    found = predict(made, parse(text), cluster, Train(64, 4, overlap=False))
+    waited: dict[str, float] = {}
+    for c in found.collectives:
+        field = WAITS[c.axis]
+        if c.axis == "Spatial" and c.what == "gradients":
+            field = "data"
+        waited[field] = waited.get(field, 0.0) + c.seconds
+    assert waited
+    for field, seconds in waited.items():
+        told = getattr(found.times, field)
+        assert math.isclose(told, seconds, rel_tol=2e-3), field  # units are unequal
 
 
 def test_sharding_over_more_ranks_never_takes_more_memory() -> None:

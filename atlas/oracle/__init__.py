@@ -4,7 +4,16 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from atlas.oracle import blocks, core, formulas
+from atlas.oracle import (
+    agreement,
+    blocks,
+    computing,
+    formulas,
+    holding,
+    layerwise,
+    pipelining,
+    rings,
+)
 
 Formula = Callable[..., int | float]
 
@@ -24,6 +33,8 @@ def _functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 #: One formula, one function, one citation.
 FORMULAS: dict[str, Formula] = _functions(formulas)
 #: What composes them: functions of numbers and records, for the calculator too.
-CORE: dict[str, Callable[..., Any]] = _functions(core, blocks)
+CORE: dict[str, Callable[..., Any]] = _functions(
+    rings, computing, layerwise, agreement, pipelining, holding, blocks
+)
 
 __all__ = ["CORE", "FORMULAS"]

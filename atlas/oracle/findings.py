@@ -1,13 +1,15 @@
 """What limits a strategy and what holds it back, in ParaDL's terms."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from atlas.oracle.cluster import Cluster
 from atlas.oracle.model import Model
 from atlas.oracle.prediction import Collective, Finding
-from atlas.oracle.records import Bytes, Times
+from atlas.oracle.records import Bytes, Times, Work
 from atlas.oracle.rules import limit
+from atlas.oracle.stages import heaviness
 from atlas.oracle.strategy import Data, ParameterServer, Strategy, Zero
+from atlas.oracle.traffic import Site
 from atlas.oracle.train import Train
 from atlas.oracle.units import size
 
@@ -36,18 +38,22 @@ NOTABLE = 0.1
 def find(
     model: Model,
     strategy: Strategy,
-    cluster: Cluster,
+    sites: Sequence[Site],
     train: Train,
     times: Times,
     memory: Bytes,
     collectives: tuple[Collective, ...],
 ) -> tuple[Finding, ...]:
-    """All of them, limits first."""
+    """All of them, limits first: ParaDL's table of limits and bottlenecks."""
+    cluster = sites[0].cluster
     found = [
         *_limits(model, strategy, train),
         *_memory(strategy, cluster, memory),
         *_bottlenecks(times),
+        *_balance([site.work for site in sites]),
+        *_repetition(sites[0]),
         *_levels(cluster, collectives),
+        *_congestion(sites[0]),
     ]
     return tuple(found)
 
@@ -85,6 +91,41 @@ def _bottlenecks(times: Times) -> Iterator[Finding]:
     for name, seconds in times._asdict().items():
         if name != "compute" and seconds > NOTABLE * whole:
             says = f"{NAMES[name]} takes {seconds / whole:.0%} of a step"
+            yield Finding("bottleneck", name, says)
+
+
+def _balance(stages: Sequence[Work]) -> Iterator[Finding]:
+    """Workload balancing: a pipeline is as fast as its heaviest stage."""
+    costs = [heaviness(work) for work in stages]
+    mean = sum(costs) / len(costs)
+    if max(costs) > (1 + NOTABLE) * mean:
+        over = max(costs) / mean - 1
+        says = f"the heaviest of {len(costs)} stages has {over:.0%} more than the mean"
+        yield Finding("bottleneck", "Pipeline", says)
+
+
+def _repetition(site: Site) -> Iterator[Finding]:
+    """Computation redundancy: what filters and channels do not divide."""
+    cut, work = site.mesh.cut, site.work
+    whole = heaviness(work)
+    if cut.filter * cut.channel == 1 or whole == 0:
+        return
+    alone = work.serial + (work.unchannelled_flops if cut.channel > 1 else 0.0)
+    if alone > NOTABLE * whole / (cut.filter * cut.channel):
+        says = f"every rank repeats {alone / whole:.1%} of the computing: it is not cut"
+        yield Finding("bottleneck", "Filter" if cut.filter > 1 else "Channel", says)
+
+
+def _congestion(site: Site) -> Iterator[Finding]:
+    """Network congestion: groups that leave a node by the same links."""
+    for name, group in site.mesh.groups.items():
+        if group.level == 0 or group.ranks == 1 or name in ("shard", "alone"):
+            continue
+        level, below = (site.cluster.levels[group.level - i] for i in (0, 1))
+        beside = below.size // group.inside
+        if beside > level.rails:
+            links = "1 link" if level.rails == 1 else f"{level.rails} links"
+            says = f"{beside} groups leave a {below.name} by {links} at once"
             yield Finding("bottleneck", name, says)
 
 

@@ -61,7 +61,7 @@ def predict(
         flops=model_flops,
         executed=model_flops + _again(sites, made) * strategy.ranks / len(sites),
         findings=(
-            *find(model, strategy, cluster, train, times, memory, collectives),
+            *find(model, strategy, sites, train, times, memory, collectives),
             *agree.findings(times),
         ),
         binds=max(times._fields, key=lambda name: getattr(times, name)),

@@ -197,7 +197,9 @@ def _stages(site: Site, m: int) -> Iterator[Collective]:
 def whole(site: Site, shard: int) -> float:
     """Elements that replicas agree on, each unit padded to a multiple of shard."""
     cut = site.mesh.cut
-    held = [core.held(layer.work, cut) for layer in site.layers]
+    # All layers are cut alike, into bundles of as many as the narrowest has.
+    alike = {"narrow": site.work.narrow, "thin": site.work.thin}
+    held = [core.held(layer.work._replace(**alike), cut) for layer in site.layers]
     return sum(core.padded(n, 1, shard) for n in held)
 
 

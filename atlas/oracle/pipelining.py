@@ -1,0 +1,98 @@
+"""A pipeline's bubble, what it has in flight, and the seconds of a step.
+
+Part of the core: see `atlas.oracle.core`.
+"""
+
+from atlas.oracle.agreement import exposed
+from atlas.oracle.records import Exchange, Load, Recipe, Schedule, Times
+
+
+def bubble_seconds(
+    schedule: Schedule, forward: float, backward: float, weights: float
+) -> float:
+    """Seconds that a rank idles in a step: while the pipeline fills and drains.
+
+    Source: Narayanan et al. 2021, section 2.2; Qi et al. 2023 (ZB-H1), here with a
+    backward that includes the gradients of weights; weight stashing never drains.
+    """
+    p = schedule.stages
+    return (
+        0.0
+        if schedule.kind == 4
+        else (p - 1) * max(0.0, forward + backward - 2 * weights)
+        if schedule.kind == 3
+        else (p - 1) * (forward + backward) / schedule.chunks
+    )
+
+
+def in_flight(schedule: Schedule, place: int) -> float:
+    """Micro-batches whose activations a stage holds at once, at most.
+
+    Source: Huang et al. 2019 (GPipe), section 2.3: all; Narayanan et al. 2021, section
+    2.2.1: as many as stages follow; interleaved, Korthikanti et al. 2022, section 4.2.
+    """
+    p = schedule.stages
+    v = schedule.chunks
+    return min(
+        schedule.micros,
+        schedule.micros
+        if schedule.kind == 0
+        else (2 * (p - place - 1) + (v - 1) * p + 1) / v
+        if schedule.kind == 2
+        else p - place,
+    )
+
+
+def stash(schedule: Schedule, place: int) -> int:
+    """Versions of its parameters that a stage holds.
+
+    Source: Narayanan et al. 2019 (PipeDream), section 3.3, stages counted from 0.
+    """
+    return schedule.stages - place if schedule.kind == 4 else 1
+
+
+def times(
+    one: Load,
+    agree: Exchange,
+    schedule: Schedule,
+    recipe: Recipe,
+    optimizer: float,
+    overhead: float,
+) -> Times:
+    """Seconds of one step, by what they are spent on.
+
+    Source: Kahira et al. 2021, table III, for what adds up; Narayanan et al. 2021.
+    """
+    m = schedule.micros
+    f = (
+        one.forward
+        + one.forward_moved
+        + one.cut_forward
+        + one.context_forward
+        + one.expert_forward
+    )
+    b = (
+        one.backward
+        + one.backward_moved
+        + one.cut_backward
+        + one.context_backward
+        + one.expert_backward
+    )
+    every_f = exposed(agree.forward, f, agree.pieces, recipe.overlap)
+    every_b = exposed(agree.backward, b, agree.pieces, recipe.overlap)
+    once = exposed(agree.reduce, b, agree.pieces, recipe.overlap) + exposed(
+        agree.gather, f, agree.pieces, recipe.overlap
+    )
+    messages = 2 * (m + schedule.stages - 2) * schedule.chunks
+    return Times(
+        compute=m * (one.forward + one.backward),
+        memory=m * (one.forward_moved + one.backward_moved),
+        bubble=bubble_seconds(schedule, f + every_f, b + every_b, one.weights),
+        cut=m * (one.cut_forward + one.cut_backward),
+        context=m * (one.context_forward + one.context_backward),
+        expert=m * (one.expert_forward + one.expert_backward),
+        pipeline=0.0 if schedule.stages == 1 else messages * one.message,
+        data=m * (every_f + every_b) + once,
+        optimizer=optimizer,
+        overhead=overhead,
+    )
