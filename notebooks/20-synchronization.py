@@ -1,0 +1,604 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+#   title: "Lab: when do the workers agree?"
+# ---
+
+# %% [markdown]
+# # Lab: when do the workers agree?
+#
+# Waiting for one another costs time. Not waiting costs something else: updates
+# that were computed from old weights. Every strategy of synchronisation is a
+# place between the two, and this lab measures both.
+#
+# Time here is *virtual*: every piece of work declares how long it takes, and
+# from what the ranks did follows when each thing could have happened. So the
+# figures are exact, and the same on every machine. Guess before you look. At
+# the end are four exercises, graded by the techniques' own claims; the
+# [tour](00-tour.md) explains how.
+
+# %% tags=["setup"]
+import math
+
+import matplotlib.pyplot as plt
+import torch
+
+from atlas.lab import begin, experiment, grade, lanes, predict, watch
+from atlas.notebooks import GREY
+from atlas.oracle import FORMULAS
+from atlas.timeline import virtual
+from exemplars.runtime import constant, one_slow, span
+from exemplars.workload import Step, digits
+
+begin()
+
+# %% [markdown]
+# ## 1. One slow rank
+#
+# In **bulk-synchronous** SGD all ranks compute a gradient, sum it, and take the
+# same step. A gradient takes 3 seconds and an update 1: four steps take 16.
+# Now rank 1 becomes three times slower. The ranks need 4.5 seconds for a
+# gradient on average. *How long do four steps take?*
+
+# %%
+guess = predict("virtual seconds", 4 * (4.5 + 1))
+guess
+
+
+# %%
+def synchronous(w, clock):
+    import exemplars.sync_strategy.synchronous.bsp_synchronous_sgd as bsp
+
+    bsp.seconds = clock
+    for _ in bsp.train(w, digits, digits.model().to(w.device)):
+        pass
+
+
+even = watch(synchronous, constant(3)).line
+uneven = watch(synchronous, one_slow(rank=1, factor=3, seconds=3)).line
+
+guess.against(
+    uneven.makespan,
+    "Nobody goes on before the last has come, so averages do not matter: each of "
+    "the four steps takes as long as its slowest rank.",
+    law=r"\sum_{t} \Bigl( \max_r \text{seconds}(r, t) + \text{update} \Bigr)",
+)
+
+# %%
+colours = {"compute": "C0", "update": "C2"}
+top, bottom = plt.figure(figsize=(7.6, 4.6)).subplots(2, 1)
+lanes(top, even, colours, "four steps, all equally fast")
+lanes(bottom, uneven, colours, "the same, rank 1 three times slower; grey is idle")
+plt.show()
+
+# %% [markdown]
+# The fast ranks spend most of their time waiting. With many ranks it takes no
+# broken machine: the slowest of a thousand is always slow.
+#
+# ## 2. Ahead, but not too far
+#
+# **Stale-synchronous parallel** lets a worker run ahead of the slowest by at
+# most s steps (it calls them clocks). Rank 0 serves; of the three workers one
+# is three times slower. They work for six clocks with s = 1. *Of the 18 reads,
+# how many have to wait?*
+
+# %%
+guess = predict("reads that wait", 5)
+guess
+
+# %%
+SSP = "stale-synchronous-parallel"
+by_s = {s: experiment(SSP, STALENESS=s) for s in (0, 1, 2, 3, 4)}
+waits = {s: run["ranks"][0]["measured"]["waits"] for s, run in by_s.items()}
+
+guess.against(
+    waits[1],
+    "The slow worker never waits. Each of the two fast ones gets a head start, and "
+    "once that is used up it waits at every clock:",
+    "ssp_waits",
+    law=r"(p - 2) \left( t - 1 - \left\lfloor \frac{k s}{k - 1} \right\rfloor \right)",
+    p=4,
+    r=0,
+    t=6,
+    s=1,
+    k=3,
+)
+
+# %%
+left, right = plt.figure().subplots(1, 2)
+left.plot(
+    waits.keys(), [FORMULAS["ssp_waits"](4, 0, 6, s, 3) for s in waits], label="formula"
+)
+left.plot(waits.keys(), waits.values(), "o", label="counted")
+left.set(title="reads that wait, of 18", xlabel="s", xticks=list(waits))
+left.legend()
+spans = {s: run["derived"]["makespan"] for s, run in by_s.items()}
+right.bar(spans.keys(), spans.values(), color="C0")
+right.set(title="virtual seconds until all are done", xlabel="s", xticks=list(waits))
+plt.show()
+
+# %% [markdown]
+# Fewer waits, and yet nothing is done sooner: if one worker is always slow,
+# the others only reach the end earlier and wait there. What a bound on
+# staleness buys is something else. Let nobody be slow, but everyone pause
+# once, each at another time:
+
+
+# %%
+def pauses(rank, clock):
+    return 5.0 if clock == 2 * rank - 1 else 1.0
+
+
+paused = {s: experiment(SSP, STALENESS=s, seconds=pauses) for s in (0, 2)}
+both = plt.figure(figsize=(7.6, 4.6)).subplots(2, 1, sharex=True)
+for ax, (s, run) in zip(both, paused.items(), strict=True):
+    line = virtual(rank["events"] for rank in run["ranks"])
+    lanes(ax, line, {"compute": "C0"}, f"s = {s}: {line.makespan:g} seconds")
+both[0].set(xlabel="", xlim=(0, paused[0]["derived"]["makespan"]))
+plt.show()
+
+# %% [markdown]
+# (Rank 0 is the server, and computes nothing.) With s = 0 every pause stops
+# everyone, and pauses add up. With s = 2 they overlap.
+#
+# ## 3. No bound at all
+#
+# **Downpour** never waits: a server applies each gradient when it comes. A
+# gradient's *staleness* is the number of updates between the moment its weights
+# were read and the moment it is applied. Three workers, one of them three times
+# slower than the rest. *How stale are the slow worker's gradients?*
+
+# %%
+guess = predict("age of the slow worker's gradients, in updates", 3)
+guess
+
+
+# %%
+def pour(w, k):
+    from exemplars.sync_strategy.asynchronous import downpour
+
+    downpour.SECONDS = 36
+    _, server = downpour.train(w, k)
+    return server.ages
+
+
+ages = {k: watch(pour, k).values[0] for k in (1, 3, 6)}
+guess.against(
+    ages[3][1][-1],
+    "While it computes, each of the other workers pushes three times, and there "
+    "are two of them.",
+    "downpour_straggler_staleness",
+    p=4,
+    k=3,
+)
+
+# %%
+every = plt.figure(figsize=(7.6, 2.6)).subplots(1, 3, sharey=True)
+for ax, (k, found) in zip(every, ages.items(), strict=True):
+    slow, rest = found[1], [age for q in found if q > 1 for age in found[q]]
+    both = [rest, slow]
+    bins = [x - 0.5 for x in range(15)]
+    ax.hist(
+        both, bins, stacked=True, color=["C0", "C1"], label=["workers 2, 3", "worker 1"]
+    )
+    ax.set(title=f"worker 1 is {k} times slower", xlabel="staleness")
+every[0].set_ylabel("gradients")
+every[0].legend()
+plt.show()
+
+# %% [markdown]
+# The others hardly notice: their gradients are about as old as without a
+# straggler. But nothing bounds the age of the slow one's.
+#
+# ## 4. Meet now and then
+#
+# **Local SGD** lets everyone train alone for H steps and then averages the
+# weights. Let a step take 1 to 2 seconds, at random, and let messages be free.
+# With H = 16 there are 16 times fewer meetings than with H = 1. *What
+# percentage of the time does it save?*
+
+# %%
+guess = predict("percent of the virtual time saved", 94)
+guess
+
+# %%
+STEPS, PERIODS = 64, (1, 4, 16, 64)
+
+
+def local(w, period):
+    import exemplars.sync_strategy.periodic.local_sgd as sgd
+
+    sgd.STEPS, sgd.RATE = STEPS, 0.4
+    model = digits.model().to(w.device)
+    for _ in sgd.train(w, digits, model, period):
+        pass
+    x, y = (t.to(w.device) for t in digits.batch(7, 1797))
+    with torch.no_grad():
+        return digits.loss(model, x, y).item() / len(y)
+
+
+met = {h: watch(local, h) for h in PERIODS}
+took = {h: seen.line.makespan for h, seen in met.items()}
+guess.against(
+    100 * (1 - took[16] / took[1]),
+    "Only waiting is saved, and there was not that much of it. With H = 1 each "
+    "step takes as long as the slowest of four; the mean of the largest of p "
+    "numbers between 1 and 2 is the first of these, and 1.5 is the least that "
+    "any H can reach:",
+    law=r"1 + \frac{p}{p + 1} = 1.8 \qquad \frac{1.8 - 1.5}{1.8} = 17\,\%",
+)
+
+# %%
+left, middle, right = plt.figure(figsize=(7.6, 2.6)).subplots(1, 3)
+left.plot(took.keys(), took.values(), "o-")
+left.set(title="virtual seconds", ylim=(0, 1.2 * took[1]))
+middle.plot(
+    PERIODS, [FORMULAS["periodic_rounds"](STEPS, h) for h in PERIODS], label="formula"
+)
+middle.plot(PERIODS, [seen.calls[0] for seen in met.values()], "o", label="counted")
+middle.set(title="meetings", yscale="log")
+middle.set_yticks([1, 4, 16, 64], [1, 4, 16, 64])
+middle.legend()
+right.plot(PERIODS, [seen.values[0] for seen in met.values()], "o-", color="C1")
+right.set(title="loss on all digits", ylim=(0, 0.6))
+for ax in (left, middle, right):
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(PERIODS, PERIODS)
+    ax.set_xlabel("H")
+    ax.minorticks_off()
+plt.show()
+
+# %% [markdown]
+# What H really saves are messages. On this small task, whose parts all look
+# alike, the average of ranks that trained alone is nearly as good as training
+# together, up to a point.
+#
+# ## 5. Bubbles
+#
+# A **pipeline** gives each rank a stage of the network. A batch goes through in
+# m micro-batches; a forward takes 1 second, a backward 2. *GPipe* does all
+# forwards and then all backwards. *1F1B* alternates as soon as it can. Four
+# stages, six micro-batches. *What percentage of the time is a stage idle in
+# 1F1B?*
+
+# %%
+guess = predict("percent idle", 20)
+guess
+
+# %%
+pipes = {name: experiment(name) for name in ("gpipe", "one-f-one-b")}
+lines = {
+    name: virtual(rank["events"] for rank in run["ranks"])
+    for name, run in pipes.items()
+}
+line = lines["one-f-one-b"]
+guess.against(
+    100 * line.idle[0] / line.makespan,
+    "Three stages must be filled before the last can start, and emptied after it "
+    "has ended, in whatever order the rest is done:",
+    "pipeline_bubble",
+    scale=0.01,
+    p=4,
+    m=6,
+)
+
+# %%
+both = plt.figure(figsize=(7.6, 4.6)).subplots(2, 1)
+for ax, (name, line) in zip(both, lines.items(), strict=True):
+    idle = line.idle[0] / line.makespan
+    lanes(ax, line, {"F": "C0", "B": "C1"}, f"{name}: {idle:.0%} idle")
+plt.show()
+
+# %% [markdown]
+# Forwards in blue, backwards in orange, by micro-batch. The bubble is the same.
+# What 1F1B saves is memory: a stage keeps a micro-batch's activations from its
+# forward to its backward, and here is how many it kept at most:
+
+# %%
+for name, run in pipes.items():
+    print(f"{name:<12}", *(rank["measured"]["in_flight"] for rank in run["ranks"]))
+
+# %% [markdown]
+# So 1F1B can afford more micro-batches, and those do thin the bubble out:
+
+# %%
+ms = (2, 6, 12, 24)
+thinner = {m: experiment("one-f-one-b", MICROS=m)["derived"] for m in ms}
+ax = plt.figure(figsize=(7.6, 2.4)).subplots()
+ax.plot(
+    range(1, 30),
+    [FORMULAS["pipeline_bubble"](4, m) for m in range(1, 30)],
+    label="formula",
+)
+ax.plot(
+    ms, [d["idle"][0] / d["makespan"] for d in thinner.values()], "o", label="from runs"
+)
+ax.set(title="idle share, four stages", xlabel="micro-batches", ylim=(0, 0.8))
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# ## 6. Old gradients want small steps
+#
+# Descend a parabola, whose gradient is the weight itself, with step size eta:
+# every eta below 2 converges. Now let three Downpour workers do it, so that
+# every gradient is two updates old. *Up to which eta does it converge?*
+
+# %%
+guess = predict("largest eta that converges", 2)
+guess
+
+
+# %%
+def parabola(w, rates):
+    from exemplars.sync_strategy.asynchronous import downpour
+
+    downpour.SECONDS = 120 // (w.size - 1)  # 120 updates, by however many
+    downpour.gradient_of = lambda model, read, q, step: read.clone()
+    sizes = []
+    for rate in rates:
+        downpour.RATE = rate
+        weights, _ = downpour.train(w, 1)
+        sizes.append(weights.abs().max().item())
+    return sizes
+
+
+def limit(staleness):
+    return 2 * math.sin(math.pi / (2 * (2 * staleness + 1)))
+
+
+rates = [0.3, 0.5, 0.6, 0.64, 0.9, 1.1, 1.4, 1.9, 2.1]
+left_over = {p - 2: watch(parabola, rates, ranks=p).values[0] for p in (2, 3, 4)}
+converged = [r for r, size in zip(rates, left_over[2], strict=True) if size < 0.1]
+guess.against(
+    max(converged),
+    "(Of those that were tried.) Reacting to what was true two updates ago, one "
+    "overshoots, and then overshoots the overshoot. The law for gradients that "
+    "are all s updates old, and its value for s = 2:",
+    law=r"\eta < 2 \sin \frac{\pi}{2 (2 s + 1)} = "
+    f"{limit(2):.3f}",
+)
+
+# %%
+ax = plt.figure().subplots()
+for s, sizes in left_over.items():
+    ax.plot(rates, sizes, "o-", color=f"C{s}", markersize=4, label=f"staleness {s}")
+    ax.axvline(limit(s), color=f"C{s}", linewidth=0.8, linestyle=(0, (4, 4)))
+ax.axhline(0.18, color=GREY, linewidth=0.8)
+ax.set(yscale="log", ylim=(1e-12, 1e8), xlabel="eta")
+ax.set(title="largest weight after 120 updates; it began near the grey line")
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# Dashed lines are the law. Twice as stale, about half the step: that is the
+# price of not waiting. Whether it is worth it depends on what waiting costs.
+# With a worker that is three times slower, on the digits, each at a rate that
+# suits it:
+
+# %%
+from atlas.race.courses import Course
+from atlas.race.runs import run as race
+from atlas.race.strategies import ENTRIES
+
+rated = {"bsp-synchronous-sgd": 0.3, SSP: 0.1, "downpour": 0.1}
+raced = {
+    name: race(ENTRIES[name], Course("digits", 80, rate, straggler=True, looks=8))
+    for name, rate in rated.items()
+}
+left, right = plt.figure().subplots(1, 2, sharey=True)
+for name, found in raced.items():
+    samples, seconds, losses = zip(*found["curve"], strict=True)
+    left.plot(samples, losses, label=name)
+    right.plot(seconds, losses, label=name)
+left.set(title="loss against samples", xlabel="samples", ylim=(0, None))
+right.set(title="loss against time", xlabel="virtual seconds")
+left.legend()
+plt.show()
+
+# %% [markdown]
+# To the left, who learns most from a sample; to the right, who learns most in
+# a second. `atlas race` does this with care: more strategies, three seeds, the
+# best rate for each.
+#
+# ## Exercises
+#
+# Each cell holds code that is unfinished or wrong; `grade` runs the technique's
+# program with it, and judges every claim.
+#
+# ### Exercise 1: fill in the missing condition
+#
+# May worker q read, if it has finished `self.finished[q]` clocks and the
+# slowest worker `self.slowest`? As it stands, everyone always may.
+
+# %% tags=["exercise"]
+from exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel import (
+    STALENESS,
+    Server,
+)
+
+
+class Bounded(Server):
+    def may_read(self, q):
+        return True  # the missing condition
+
+
+grade("stale-synchronous-parallel", Server=Bounded)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class Bounded(Server):
+    def may_read(self, q):
+        return self.finished[q] - self.slowest <= STALENESS
+
+
+grade("stale-synchronous-parallel", Server=Bounded)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 2: find the planted bug
+#
+# Every rank takes the mean over its own share of the batch, and then all take
+# the mean of the ranks. The loss curve looks perfect. What is wrong with it?
+# (A batch has 50 samples, and there are four ranks.)
+
+# %% tags=["exercise"]
+from exemplars.sync_strategy.synchronous.bsp_synchronous_sgd import (
+    BATCH,
+    RATE,
+    STEPS,
+    UPDATE,
+    all_reduce_in_buckets,
+    seconds,
+)
+
+
+def train(w, task, model):
+    parameters = list(model.parameters())
+    for step in range(STEPS):
+        x, y = task.batch(step, BATCH)
+        mine = torch.arange(BATCH).tensor_split(w.size)[w.rank]
+        with span("compute", label=step, cost=seconds(w.rank, step)):
+            share = x[mine].to(w.device), y[mine].to(w.device)
+            loss = task.loss(model, *share) / y[mine].numel() / w.size
+            gradients = torch.autograd.grad(loss, parameters)
+        all_reduce_in_buckets(list(gradients))
+        with span("update", label=step, cost=UPDATE), torch.no_grad():
+            for p, g in zip(parameters, gradients, strict=True):
+                p.sub_(g, alpha=RATE)
+        yield Step(samples=BATCH, loss=loss.item())
+
+
+grade("bsp-synchronous-sgd", train=train)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# Two ranks have 13 samples and two have 12: the mean of means is not the mean.
+# Divide by the size of the whole batch, on every rank.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def train(w, task, model):
+    parameters = list(model.parameters())
+    for step in range(STEPS):
+        x, y = task.batch(step, BATCH)
+        mine = torch.arange(BATCH).tensor_split(w.size)[w.rank]
+        with span("compute", label=step, cost=seconds(w.rank, step)):
+            share = x[mine].to(w.device), y[mine].to(w.device)
+            loss = task.loss(model, *share) / y.numel()
+            gradients = torch.autograd.grad(loss, parameters)
+        all_reduce_in_buckets(list(gradients))
+        with span("update", label=step, cost=UPDATE), torch.no_grad():
+            for p, g in zip(parameters, gradients, strict=True):
+                p.sub_(g, alpha=RATE)
+        yield Step(samples=BATCH, loss=loss.item())
+
+
+grade("bsp-synchronous-sgd", train=train)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 3: fill in the missing number
+#
+# Before it alternates, a stage of 1F1B does some forwards. With how many does
+# stage s of p begin? As it stands with none: the gradients are right, and the
+# pipeline is none.
+
+# %% tags=["exercise"]
+from exemplars.runtime import Action
+
+
+def one_f_one_b(stage, stages, micros):
+    warm_up = 0  # the missing number
+    yield from (Action("F", i) for i in range(warm_up))
+    for i in range(micros - warm_up):
+        yield Action("F", warm_up + i)
+        yield Action("B", i)
+    yield from (Action("B", i) for i in range(micros - warm_up, micros))
+
+
+grade("one-f-one-b", one_f_one_b=one_f_one_b)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# As many as there are stages after it: that long it takes until the first
+# gradient can come back. And no more than there are micro-batches.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def one_f_one_b(stage, stages, micros):
+    warm_up = min(micros, stages - 1 - stage)
+    yield from (Action("F", i) for i in range(warm_up))
+    for i in range(micros - warm_up):
+        yield Action("F", warm_up + i)
+        yield Action("B", i)
+    yield from (Action("B", i) for i in range(micros - warm_up, micros))
+
+
+grade("one-f-one-b", one_f_one_b=one_f_one_b)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 4: find the planted bug
+#
+# The ranks of local SGD meet after every H steps, and after the last one. This
+# meets as often as it should, the ranks agree in the end, and still it computes
+# something else. (Seven steps, H = 3: at which steps should they meet?)
+
+# %% tags=["exercise"]
+from exemplars.sync_strategy.periodic.local_sgd import STEPS as LAST
+
+
+def ends_a_period(step, period):
+    return step % period == 0 or step == LAST - 1
+
+
+grade("local-sgd", ends_a_period=ends_a_period)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# Steps count from 0, so the first period ends with step H - 1. The wrong one
+# meets after the first step, and one step late ever after.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+def ends_a_period(step, period):
+    return (step + 1) % period == 0 or step == LAST - 1
+
+
+grade("local-sgd", ends_a_period=ends_a_period)
+
+# %% [markdown]
+# </details>
+#
+# ## What next
+#
+# - Read the programs: [bulk-synchronous
+#   SGD](../sync-strategy/synchronous/bsp-synchronous-sgd.md), [stale-synchronous
+#   parallel](../sync-strategy/bounded-staleness/stale-synchronous-parallel.md),
+#   [Downpour](../sync-strategy/asynchronous/downpour.md), [local
+#   SGD](../sync-strategy/periodic/local-sgd.md),
+#   [1F1B](../sync-strategy/pipeline-flush/one-f-one-b.md).
+# - Race them: `atlas race bsp-synchronous-sgd downpour local-sgd`.
+# - The other labs: [how do the bytes move?](10-communication.md) and [who holds
+#   what?](30-distribution.md)

@@ -1,0 +1,645 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+#   title: "Lab: who holds what?"
+# ---
+
+# %% [markdown]
+# # Lab: who holds what?
+#
+# Training needs more memory than the weights: gradients, the optimizer's
+# state, activations. With many ranks one may keep all of it everywhere, or
+# give each rank a part. This lab counts every byte that the ranks keep, from
+# birth to death, and what it costs them to keep fewer.
+#
+# Guess before you look. At the end are four exercises, graded by the
+# techniques' own claims; the [tour](00-tour.md) explains how.
+
+# %% tags=["setup"]
+import matplotlib.pyplot as plt
+import torch
+import torch.distributed as dist
+from torch.optim import Adam
+
+from atlas.lab import begin, experiment, grade, lanes, layers, predict, watch
+from atlas.notebooks import GREY
+from atlas.oracle import FORMULAS
+from atlas.timeline import virtual
+from exemplars.runtime import span
+from exemplars.workload import equal_layers
+
+begin()
+
+# %% [markdown]
+# ## 1. Four times the weights
+#
+# In plain data parallelism every rank keeps the weights, as many gradients,
+# and for Adam two running means of them: four times the weights, and the same
+# four on every rank. **ZeRO-1** leaves weights and gradients alone and gives
+# each rank a shard of Adam's state. *On four ranks, what percentage of that
+# memory does a rank still need?*
+
+# %%
+guess = predict("percent of the memory of data parallelism", 25)
+guess
+
+# %%
+LAYERS, WIDTH = 3, 32
+UNIT = WIDTH * WIDTH + WIDTH  # weights of a layer
+ALL = LAYERS * UNIT
+
+
+def replicated(w):
+    model = equal_layers(LAYERS, WIDTH).to(w.device)
+    adam = Adam(model.parameters())
+    moments = "exp_avg", "exp_avg_sq"
+    rows = w.randn(50, WIDTH, of_rank=0).tensor_split(w.size)[w.rank]
+    memory = w.memory(
+        parameters=model.parameters,
+        gradients=lambda: [p.grad for p in model.parameters()],
+        optimizer=lambda: [s[m] for s in adam.state.values() for m in moments],
+    )
+    with memory:
+        for _ in range(2):
+            adam.zero_grad()
+            (model(rows).square().sum() / 50).backward()
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+            adam.step()
+            memory.mark("step")
+    live = memory.live("step")
+    state = live["parameters"] + live["gradients"] + live["optimizer"]
+    return {"state": state, "series": memory.series}
+
+
+plain = watch(replicated).values[0]
+sizes = {
+    "zero-1": {"WIDTH": WIDTH, "SIZE": ALL},
+    "zero-2": {"WIDTH": WIDTH, "SIZE": UNIT},
+    "zero-3": {"WIDTH": WIDTH, "SIZE": UNIT},
+}
+zero = {name: experiment(name, **given) for name, given in sizes.items()}
+state = {"data parallel": plain["state"]}
+state |= {n: run["ranks"][0]["measured"]["state"] for n, run in zero.items()}
+
+guess.against(
+    100 * state["zero-1"] / state["data parallel"],
+    "A quarter of *everything* is what ZeRO-3 needs. Here weights and gradients "
+    "stay whole, two of the four, and a quarter of the other two is added:",
+    "zero_1_state_bytes",
+    law=r"b n \left( 2 + \frac{2}{p} \right)",
+    scale=4 * 8 * ALL / 100,
+    p=4,
+    n=ALL,
+    b=8,
+)
+
+# %%
+for name, kept in state.items():
+    share = kept / state["data parallel"]
+    print(f"{name:<14} keeps {kept:>7,} bytes, {share:>6.1%}")
+
+# %% [markdown]
+# That is what a rank keeps from step to step. In between there is more: what
+# autograd saves, a layer that is whole for a moment. Two steps of each, with
+# every byte that was alive:
+
+# %%
+series = {"data parallel": plain["series"]}
+series |= {n: run["ranks"][0]["memory"]["series"] for n, run in zero.items()}
+names = ["parameters", "gradients", "optimizer", "activations", "other", "gathered"]
+
+axes = plt.figure(figsize=(7.6, 4.6)).subplots(2, 2, sharey=True).flat
+for ax, (name, found) in zip(axes, series.items(), strict=True):
+    layers(ax, found, names, f"{name}, kB on rank 0")
+axes[3].legend(fontsize=8, ncols=2, loc="upper right")
+plt.show()
+
+# %% [markdown]
+# Every step down removes a colour: the optimizer's state shrinks in ZeRO-1,
+# the gradients in ZeRO-2, the weights in ZeRO-3, which needs room for one
+# whole layer instead. Adam's state appears with the first update, and stays.
+#
+# ## 2. What it costs in bytes
+#
+# An all-reduce is a reduce-scatter and an all-gather, and ZeRO-1 only puts the
+# update between them: no byte more. Now accumulate gradients over three
+# micro-batches. **ZeRO-2** does not keep whole gradients. *How many times the
+# bytes of ZeRO-1 does it send?*
+
+# %%
+guess = predict("times the bytes of ZeRO-1", 1)
+guess
+
+# %%
+volume = {name: run["ranks"][0]["measured"]["volume"] for name, run in zero.items()}
+guess.against(
+    volume["zero-2"] / volume["zero-1"],
+    "ZeRO-1 adds up the gradients at home, and scatters once. In ZeRO-2 home has "
+    "no room for them, so each of k micro-batches scatters; the weights are "
+    "gathered once in either:",
+    "zero_2_volume",
+    law=r"t (k + 1) \cdot \frac{p - 1}{p} n u b",
+    scale=volume["zero-1"],
+    p=4,
+    n=UNIT,
+    u=LAYERS,
+    b=8,
+    k=3,
+    t=2,
+)
+
+# %%
+ks = (1, 3, 6)
+two = {k: experiment("zero-2", MICROS=k, **sizes["zero-2"]) for k in ks}
+one = FORMULAS["zero_1_volume"](4, ALL, 8, 2)
+ax = plt.figure(figsize=(7.6, 2.6)).subplots()
+line = [FORMULAS["zero_2_volume"](4, UNIT, LAYERS, 8, k, 2) / one for k in range(1, 8)]
+ax.plot(range(1, 8), line, color="C1", label="ZeRO-2")
+found = [run["ranks"][0]["measured"]["volume"] / one for run in two.values()]
+ax.plot(ks, found, "o", color="C1", label="counted")
+ax.axhline(1, color="C0", label="ZeRO-1")
+ax.plot(1, volume["zero-3"] / one, "s", color="C2", label="ZeRO-3, one micro-batch")
+ax.set(title="bytes sent, ZeRO-1 = 1", xlabel="micro-batches", ylim=(0, None))
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# ## 3. Cut every matrix
+#
+# **Tensor parallelism** cuts the matrices themselves. In a transformer layer
+# attention is one pair of matrices and the perceptron another; the first of a
+# pair is cut by columns, the second by rows, and then one all-reduce adds up.
+# *For two layers, forward and backward, how many all-reduces?*
+
+# %%
+guess = predict("all-reduces, forward and backward", 4)
+guess
+
+# %%
+TENSOR = "tensor-parallel-column-row"
+cut = {p: experiment(TENSOR, p) for p in (1, 2, 4)}
+found = cut[4]["ranks"][0]["measured"]
+guess.against(
+    found["forward_calls"] + found["backward_calls"],
+    "Two pairs in each layer, each summed once on the way forward. And backward "
+    "is the mirror image: what every rank read, gets a gradient from every rank. "
+    "Each way through l layers:",
+    "tensor_parallel_calls",
+    scale=0.5,
+    l=2,
+)
+
+# %%
+left, right = plt.figure().subplots(1, 2)
+held = {p: run["ranks"][0]["memory"]["peak"] for p, run in cut.items()}
+for i, name in enumerate(("parameters", "activations")):
+    bars = [held[p][name] / 1000 for p in cut]
+    left.bar([x + 0.4 * i - 0.2 for x in range(3)], bars, 0.38, label=name)
+left.set(title="kB on rank 0, at most")
+left.set_xticks(range(3), ["1 rank", "2 ranks", "4 ranks"])
+left.legend()
+tokens = range(0, 4097, 64)
+sent = [FORMULAS["tensor_parallel_payload"](1, t, 4096, 2) / 1e6 for t in tokens]
+right.plot(tokens, sent)
+right.set(title="MB to sum, a layer of width 4,096", xlabel="tokens in the batch")
+plt.show()
+
+# %% [markdown]
+# Weights shrink with the number of ranks; only norms and some biases stay
+# whole. Activations shrink less, since what enters and leaves a pair is whole
+# on every rank. And what is summed grows with the tokens, in every layer: this
+# wants the fastest links there are.
+#
+# ## 4. Cut between layers
+#
+# Simpler: each rank takes some whole **layers**, and passes on what it has
+# computed. No collectives at all. One batch goes through four ranks and back.
+# *What percentage of the time is a rank idle?*
+
+# %%
+guess = predict("percent idle", 25)
+guess
+
+# %%
+PARTITION = "layer-partition"
+balanced = experiment(PARTITION)
+line = virtual(rank["events"] for rank in balanced["ranks"])
+guess.against(
+    100 * line.idle[0] / line.makespan,
+    "Nothing overlaps: while one computes, the other three wait for what it will "
+    "send. Only one of p is ever at work. Seconds idle in m batches, of "
+    f"{line.makespan:g}:",
+    "layer_partition_idle",
+    scale=line.makespan / 100,
+    p=4,
+    c=6,
+    m=2,
+    f=1,
+    b=2,
+)
+
+# %% [markdown]
+# The layers differ in size, from one matrix to six. The program cuts so that
+# all ranks hold the same. Somebody else cuts by number, three layers each:
+
+
+# %%
+def by_number(costs, ranks):
+    return [part.tolist() for part in torch.arange(len(costs)).tensor_split(ranks)]
+
+
+numbered = experiment(PARTITION, balanced=by_number)
+cuts = {"cut by size": balanced, "cut by number": numbered}
+both = plt.figure(figsize=(7.6, 4.4)).subplots(2, 2, width_ratios=(3, 1))
+for (wide, narrow), (name, run) in zip(both, cuts.items(), strict=True):
+    line = virtual(rank["events"] for rank in run["ranks"])
+    lanes(wide, line, {"F": "C0", "B": "C1"}, f"{name}: {line.makespan:g} seconds")
+    kept = [rank["measured"]["state"] / 1000 for rank in run["ranks"]]
+    narrow.barh(range(4), kept, color="C2")
+    narrow.set(title="kB of weights", ylim=(3.5, -0.5), xlim=(0, 8), yticks=[])
+plt.show()
+
+# %% [markdown]
+# The same time, to the second. What good cuts buy here is memory: the fullest
+# rank holds half as much. For speed one must cut the batch as well; that is a
+# pipeline, and the [lab on synchronisation](20-synchronization.md) has it.
+#
+# ## 5. Keep less, compute more, or keep it elsewhere
+#
+# **Checkpointing** cuts a network of 16 layers into s segments, keeps only the
+# input of each, and computes a segment again when backward comes to it. *Which
+# of 1, 2, 4, 8, 16 segments keeps the least?* More segments are shorter, and
+# need less while they are computed again.
+
+# %%
+guess = predict("segments that keep the least", 16)
+guess
+
+
+# %%
+def kept_at_most(w):
+    from exemplars.parameter_distribution.compact_state import (
+        activation_checkpointing as checkpointing,
+    )
+
+    x = w.randn(checkpointing.ROWS, checkpointing.WIDTH)
+    tried = checkpointing.TRIED
+    return x.nbytes, {s: checkpointing.most_kept(w, x, s) for s in tried}
+
+
+one_layer, kept = watch(kept_at_most, ranks=1).values[0]
+guess.against(
+    min(kept, key=kept.get),
+    "Short segments are many, and the input of each is kept. The inputs grow with "
+    "s, the activations of one segment shrink with s; their sum, s + l/s, is least "
+    "where the two are equal:",
+    "checkpoint_best",
+    l=16,
+)
+
+# %%
+ax = plt.figure(figsize=(7.6, 2.6)).subplots()
+ss = range(1, 17)
+ax.plot(ss, ss, color=GREY, linewidth=0.8, label="inputs of segments")
+ax.plot(
+    ss,
+    [16 / s for s in ss],
+    color=GREY,
+    linestyle=(0, (4, 4)),
+    linewidth=0.8,
+    label="one segment",
+)
+exact = [FORMULAS["checkpoint_peak"](16, s, 1) for s in kept]
+ax.plot(kept.keys(), exact, "o", color="C0", markersize=10, alpha=0.4, label="formula")
+ax.plot(
+    kept.keys(),
+    [k / one_layer for k in kept.values()],
+    "o",
+    color="C1",
+    markersize=4,
+    label="counted",
+)
+ax.set(
+    title="activations kept at most, in layers", xlabel="segments", xticks=list(kept)
+)
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# The price is one more forward, and the gradients have the same bits.
+#
+# The other way out: memory that is slower and larger. The **offloaded
+# optimizer** keeps Adam's state, which is touched once a step, in the host's
+# memory, and moves one gradient down and one weight up for every element:
+
+# %%
+away = experiment("cpu-offload-optimizer", WIDTH=WIDTH, SIZE=ALL)
+found = away["ranks"][0]["measured"]
+for what in ("fast", "slow", "down", "up"):
+    unit = "bytes moved in two steps" if what in ("down", "up") else "bytes kept"
+    print(f"{what:<5} {found[what]:>7,} {unit}")
+print(f"zero-1 keeps {state['zero-1']:,} bytes, all of them in fast memory")
+
+# %% [markdown]
+# ## 6. Choose by memory
+#
+# Give each of four ranks 1 MB for weights, gradients and Adam's state. Plain
+# data parallelism then manages three layers of width 101. ZeRO-3 needs a
+# quarter of the memory. *Up to which width does it go?*
+
+# %%
+guess = predict("largest width that fits", 4 * 101)
+guess
+
+# %%
+BUDGET = 1_000_000
+
+
+def widest(bytes_of):
+    """The largest width whose state fits into the budget."""
+    return max(h for h in range(1, 1000) if bytes_of(h * h + h) <= BUDGET)
+
+
+def zero_3(n):
+    return FORMULAS["zero_3_state_bytes"](4, n, LAYERS, 8)
+
+
+width = widest(zero_3)
+fits, bursts = (
+    experiment("zero-3", WIDTH=h, SIZE=h * h + h)["ranks"][0]["measured"]["state"]
+    for h in (width, width + 1)
+)
+print(f"width {width} keeps {fits:,} bytes, width {width + 1} keeps {bursts:,}")
+guess.against(
+    width,
+    "Four times the weights fit. But a matrix of twice the width has four times "
+    "the weights, so the width only doubles. What a rank keeps of u layers with n "
+    "weights each:",
+    "zero_3_state_bytes",
+    p=4,
+    n=width * width + width,
+    u=LAYERS,
+    b=8,
+)
+
+# %% [markdown]
+# The same formulas answer the question in earnest. How many weights fit onto
+# accelerators with 80 GB, all in 32 bits, if activations get half of it?
+
+
+# %%
+def most(bytes_of, room=40e9):
+    """The largest number of weights, in billions, whose state fits."""
+    low, high = 0, 10**14
+    while high - low > 10**6:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bytes_of(middle) <= room else (low, middle)
+    return low / 1e9
+
+
+ps = [1, 2, 4, 8, 16, 32, 64, 128]
+strategies = {
+    "data parallel": lambda p, n: 16 * n,
+    "zero-1": lambda p, n: FORMULAS["zero_1_state_bytes"](p, n, 4),
+    "zero-2": lambda p, n: FORMULAS["zero_2_state_bytes"](p, n, 1, 4),
+    "zero-1, offloaded": lambda p, n: FORMULAS["offload_fast_bytes"](p, n, 4),
+    "zero-3": lambda p, n: FORMULAS["zero_3_state_bytes"](p, n, 1, 4),
+}
+ax = plt.figure(figsize=(7.6, 3.2)).subplots()
+for i, (name, bytes_of) in enumerate(strategies.items()):
+    fit = [most(lambda n, p=p, f=bytes_of: f(p, n)) for p in ps]
+    ax.plot(
+        ps, fit, "o-", markersize=4, color=GREY if i == 0 else f"C{i - 1}", label=name
+    )
+ax.set_xscale("log", base=2)
+ax.set_yscale("log")
+ax.set_xticks(ps, ps)
+ax.set_yticks([2, 5, 10, 50, 300], [2, 5, 10, 50, 300])
+ax.minorticks_off()
+ax.set(title="billions of weights that fit", xlabel="ranks")
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# All but ZeRO-3 keep something whole, and level off: one more rank is no more
+# room. Below the lines, choose by what travels: plain data parallelism while
+# it fits, then ZeRO-1, which sends nothing more; ZeRO-3 last. The site's
+# [choose](../choose.md) asks the other questions.
+#
+# ## Exercises
+#
+# Each cell holds code that is unfinished or wrong; `grade` runs the technique's
+# program with it, and judges every claim.
+#
+# ### Exercise 1: fill in the missing line
+#
+# One step of ZeRO-1: scatter the gradient, clip, update one's own shard. The
+# shard is a view of `self.weights`. What is still missing, before the next
+# forward can begin?
+
+# %% tags=["exercise"]
+from exemplars.parameter_distribution.sharded.zero_1 import CLIP, Replica
+
+
+class Sharded(Replica):
+    def step(self):
+        mine = torch.empty_like(self.shard)
+        dist.reduce_scatter_single(mine, self.slope)
+        square = mine.detach().square().sum()
+        dist.all_reduce(square)
+        self.norm = square.sqrt()
+        self.shard.grad = mine * (CLIP / (self.norm + 1e-6)).clamp(max=1)
+        self.adam.step()
+        ...  # the missing line
+        self.slope.zero_()
+        self.shard.grad = None
+
+
+grade("zero-1", Replica=Sharded)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# Everybody's new shards. The clone keeps input and output of the call apart.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class Sharded(Replica):
+    def step(self):
+        mine = torch.empty_like(self.shard)
+        dist.reduce_scatter_single(mine, self.slope)
+        square = mine.detach().square().sum()
+        dist.all_reduce(square)
+        self.norm = square.sqrt()
+        self.shard.grad = mine * (CLIP / (self.norm + 1e-6)).clamp(max=1)
+        self.adam.step()
+        dist.all_gather_single(self.weights, self.shard.detach().clone())
+        self.slope.zero_()
+        self.shard.grad = None
+
+
+grade("zero-1", Replica=Sharded)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 2: find the planted bug
+#
+# Where x enters a split layer, it is copied to all ranks. The output is right,
+# and so is the loss of the first step. The loss of the second is not.
+
+
+# %% tags=["exercise"]
+class Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, dx):
+        return dx.clone(memory_format=torch.contiguous_format)
+
+
+grade("tensor-parallel-column-row", Enter=Enter)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# All ranks read x, so x has a part of its gradient from each of them: backward
+# of a copy is a sum.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, dx):
+        dx = dx.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(dx)
+        return dx
+
+
+grade("tensor-parallel-column-row", Enter=Enter)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 3: fill in the missing line
+#
+# In ZeRO-2 a layer's gradient is whole only for a moment; then each rank keeps
+# its shard. As it stands, it keeps the shard of its *own* gradient. The shard
+# of whose gradient should it be, and which collective makes it?
+
+
+# %% tags=["exercise"]
+class Use(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, shard, unit):
+        return unit.whole.view(-1)
+
+    @staticmethod
+    def backward(ctx, d_whole):
+        r, p = dist.get_rank(), dist.get_world_size()
+        d_shard = d_whole.new_empty(len(d_whole) // p)
+        with span("scatter", cost=2):
+            d_shard.copy_(d_whole.view(p, -1)[r])  # the line to replace
+        return d_shard, None
+
+
+grade("zero-2", Use=Use)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class Use(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, shard, unit):
+        return unit.whole.view(-1)
+
+    @staticmethod
+    def backward(ctx, d_whole):
+        d_shard = d_whole.new_empty(len(d_whole) // dist.get_world_size())
+        with span("scatter", cost=2):
+            dist.reduce_scatter_single(d_shard, d_whole.contiguous())
+        return d_shard, None
+
+
+grade("zero-2", Use=Use)
+
+# %% [markdown]
+# </details>
+#
+# ### Exercise 4: find the planted bug
+#
+# Fast memory has room for one layer; layers take turns. Every gradient below
+# has the right bits. On a machine with exactly that much room, it would die.
+
+# %% tags=["exercise"]
+from exemplars.parameter_distribution.memory_tiers.model_spilling import Fast
+
+
+class Small(Fast):
+    def up(self, layer):
+        if self.weights is None or self.layer != layer:
+            with span("up", label=layer):
+                source = self.slow[layer]
+                self.weights = source.to(self.device, copy=True)
+            self.bytes_up += source.nbytes
+            self.layer = layer
+            self.moved("up")
+        return self.weights
+
+
+grade("model-spilling", Fast=Small)
+
+# %% [markdown]
+# <details class="solution" markdown>
+# <summary>A solution, and its grade</summary>
+#
+# The new layer comes while the old one is still there: for a moment there are
+# two. First make room.
+
+
+# %% tags=["solution"] jupyter={"source_hidden": true}
+class Small(Fast):
+    def up(self, layer):
+        if self.weights is None or self.layer != layer:
+            self.weights = None
+            with span("up", label=layer):
+                source = self.slow[layer]
+                self.weights = source.to(self.device, copy=True)
+            self.bytes_up += source.nbytes
+            self.layer = layer
+            self.moved("up")
+        return self.weights
+
+
+grade("model-spilling", Fast=Small)
+
+# %% [markdown]
+# </details>
+#
+# ## What next
+#
+# - Read the programs: [ZeRO-1](../parameter-distribution/sharded/zero-1.md),
+#   [ZeRO-3](../parameter-distribution/sharded/zero-3.md), [tensor
+#   parallelism](../parameter-distribution/intra-layer/tensor-parallel-column-row.md),
+#   [checkpointing](../parameter-distribution/compact-state/activation-checkpointing.md)
+# - The other labs: [how do the bytes move?](10-communication.md) and [when do
+#   the workers agree?](20-synchronization.md)
