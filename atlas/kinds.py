@@ -54,6 +54,8 @@ FamilyPath = Annotated[str, Ref("family")]
 SystemId = Annotated[str, Ref("system")]
 SurveyId = Annotated[str, Ref("survey")]
 Entry = Annotated[str, Ref("entry")]
+ModelId = Annotated[str, Ref("model")]
+ClusterId = Annotated[str, Ref("cluster")]
 
 
 @dataclass(frozen=True)
@@ -498,8 +500,8 @@ class Glossary:
 class Plan:
     """A plan to ask the oracle for."""
 
-    model: Id = key("a model that the oracle knows")
-    cluster: Id = key("a cluster that the oracle knows")
+    model: ModelId = key("a file of taxonomy/models")
+    cluster: ClusterId = key("a file of taxonomy/clusters")
     gpus: Count = key("how many devices")
     batch: Count = key("samples of one step")
 

@@ -279,6 +279,9 @@ class _Loader:
         path = self.root / TAXONOMY / "choose.yaml"
         if not path.exists() or (read := self._read(path)) is None:
             return None
+        for kind in ("model", "cluster"):
+            presets = sorted((self.root / TAXONOMY / f"{kind}s").glob("*.yaml"))
+            self.names[kind] = [preset.stem for preset in presets]
         reader, node = read
         made = reader.record(node, Choose)
         if made is not BAD:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from atlas import presets
 from atlas.knowledge import Choose, Technique
-from atlas.oracle import FORMULAS
+from atlas.oracle import FORMULAS, search
+from atlas.oracle.train import Train
 from atlas.site import choose, coverage, families, grid, matrix, pages, sizes, standing
 from atlas.site.context import Context, read
 
@@ -215,6 +217,15 @@ def test_the_whole_tree_stands_in_the_page_without_a_script(
     tree = made["choose.md"].split('class="ranks tree"')[1].split("</details>")[0]
     listed = re.findall(r'href="#leaf-[^"]*" data-way="([^"]*)"', tree)
     assert listed == list(ways(ctx.atlas.choose))
+
+
+def test_every_plan_of_a_leaf_can_be_worked_out(ctx: Context) -> None:
+    assert ctx.atlas.choose is not None
+    for leaf in ctx.atlas.choose.leaves:
+        model = presets.model(leaf.plan.model, ROOT)
+        cluster = presets.cluster(leaf.plan.cluster, ROOT)
+        train = Train(leaf.plan.batch)
+        assert search.plan(model, cluster, leaf.plan.gpus, train).front, leaf.id
 
 
 # Axes, families and their numbers
