@@ -8,7 +8,7 @@ from atlas.site.text import amount, attr, md
 
 WIDE, HIGH = 640, 230
 LEFT, RIGHT, ABOVE, BELOW = 58, 8, 10, 26
-POINTS = 160  # at most, so that a page stays light; extremes are kept
+POINTS = 120  # at most, so that a page stays light; extremes are kept
 
 Json = dict[str, Any]
 
@@ -66,11 +66,11 @@ def draw(names: Sequence[str], series: dict[str, list[int]]) -> str:
     top = ticks(max(sum(series[n][i] for n in names) for i in picks) or 1)[-1]
     last = max(len(series[names[0]]) - 1, 1)
 
-    def x(i: int) -> float:
-        return round(LEFT + i / last * (WIDE - LEFT - RIGHT), 1)
+    def x(i: int) -> int:  # whole pixels: half the text
+        return round(LEFT + i / last * (WIDE - LEFT - RIGHT))
 
-    def y(value: float) -> float:
-        return round(HIGH - BELOW - value / top * (HIGH - ABOVE - BELOW), 1)
+    def y(value: float) -> int:
+        return round(HIGH - BELOW - value / top * (HIGH - ABOVE - BELOW))
 
     parts = []
     for v in ticks(top):
