@@ -12,6 +12,7 @@ from atlas.oracle import (
     holding,
     layerwise,
     pipelining,
+    placing,
     rings,
 )
 
@@ -34,7 +35,7 @@ def _functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 FORMULAS: dict[str, Formula] = _functions(formulas)
 #: What composes them: functions of numbers and records, for the calculator too.
 CORE: dict[str, Callable[..., Any]] = _functions(
-    rings, computing, layerwise, agreement, pipelining, holding, blocks
+    placing, rings, computing, layerwise, agreement, pipelining, holding, blocks
 )
 
 __all__ = ["CORE", "FORMULAS"]

@@ -5,9 +5,11 @@ the innermost level that holds all of it; where several groups leave a node at o
 they share its rails (network cards) equally.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from atlas.oracle import placing
 from atlas.oracle.errors import OracleError, nearest
 from atlas.oracle.records import Link, Speed
 
@@ -110,20 +112,16 @@ class Cluster:
 
     def group(self, axes: Iterable[tuple[int, int]]) -> Group:
         """The group that axes, each (stride, length), span together."""
-        reach, ranks = 1, 1
         pairs = list(axes)
-        for stride, length in pairs:
-            reach += stride * (length - 1)
-            ranks *= length
-        level = next((i for i, lv in enumerate(self.levels) if reach <= lv.size), None)
+        ranks = math.prod(length for _, length in pairs)
+        span = 1 + sum(placing.reach(stride, length) for stride, length in pairs)
+        level = next((i for i, lv in enumerate(self.levels) if span <= lv.size), None)
         if level is None:
             raise OracleError(
-                f"{reach} ranks on {self.name}: expected at most {self.size}"
+                f"{span} ranks on {self.name}: expected at most {self.size}"
             )
         unit = self.levels[level - 1].size if level else 1
-        inside = 1
-        for stride, length in pairs:
-            inside *= max(1, min(length, unit // stride))
+        inside = math.prod(placing.inside_unit(unit, *pair) for pair in pairs)
         return Group(ranks, level, min(inside, unit))
 
     def link(self, group: Group, op: str) -> Link:
@@ -132,8 +130,9 @@ class Cluster:
         if group.level == 0 or group.ranks == 1:
             return own
         below = self.levels[group.level - 1]
-        share = self.levels[group.level].rails * group.inside / below.size
-        if op == "p2p":  # a message takes one rail
-            return Link(own.alpha, own.beta / min(1.0, share), own.launch)
         fastest = below.link(op).beta if group.inside > 1 else 0.0
-        return Link(own.alpha, max(own.beta / share, fastest), own.launch)
+        rails, message = self.levels[group.level].rails, int(op == "p2p")
+        beta = placing.shared_beta(
+            own.beta, rails, group.inside, below.size, fastest, message
+        )
+        return Link(own.alpha, beta, own.launch)

@@ -5,6 +5,7 @@ The planner scores with these, `predict` names what they give, and
 are therefore written in the little Python that emit reads, and check nothing:
 who calls them has checked.
 
+    placing      where a group's ranks are
     rings        seconds of a collective
     computing    what a rank computes of a micro-batch
     layerwise    what ranks tell one another inside layers
