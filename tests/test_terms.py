@@ -18,6 +18,7 @@ from atlas.knowledge import Word
 from atlas.relation import parse
 from atlas.site import crosswalk, glossary, names, pages, papers, surveys
 from atlas.site.context import Context, read
+from atlas.site.slim import slim
 from atlas.site.text import slug
 from atlas.site.tips import Tips, anchor
 
@@ -416,6 +417,18 @@ def test_formulas_alone_load_katex(built: Path) -> None:
         assert ("katex.min.js" in text) == ("arithmatex" in text), page
     assert "katex.min.js" in (built / RING / "index.html").read_text()
     assert "katex.min.js" not in (built / "papers/index.html").read_text()
+
+
+def test_indentation_goes_and_code_stays() -> None:
+    code = "<pre><code>a\n\n    b\n</code></pre><script>\n\n  x\n</script>"
+    page = f"<ul>\n\n      <li>a   b</li>   \n    </ul>\n{code}\n\n<p>c</p>"
+    assert slim(page) == f"<ul>\n<li>a   b</li>\n</ul>\n{code}\n<p>c</p>"
+
+
+def test_built_pages_are_not_indented(built: Path) -> None:
+    for page in built.rglob("index.html"):
+        text = page.read_text(encoding="utf-8")
+        assert slim(text) == text, page
 
 
 def test_every_other_name_is_in_the_search_index(built: Path, ctx: Context) -> None:

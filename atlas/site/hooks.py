@@ -29,7 +29,7 @@ def on_config(config: Any) -> Any:
     root = Path(config.config_file_path).parent.resolve()
     pages, context = _fresh(root)
     _now["pages"], _now["context"] = pages, context
-    _now["tips"] = _tips(context)
+    _now["tips"], _now["slim"] = _finishers(context)
     entries: list[Any] = []
     for item in config.nav or []:
         entries += pages.nav(root, context) if item == "@taxonomy" else [item]
@@ -57,10 +57,12 @@ def _fresh(root: Path) -> tuple[Any, Any]:
         raise PluginError("the taxonomy has problems:\n" + str(wrong)) from None
 
 
-def _tips(context: Any) -> Any:
+def _finishers(context: Any) -> tuple[Any, Any]:
+    """What a finished page still goes through."""
+    from atlas.site.slim import slim
     from atlas.site.tips import Tips
 
-    return Tips(context.atlas.glossary)
+    return Tips(context.atlas.glossary), slim
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -106,4 +108,5 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     """Put finished HTML back; load KaTeX only where there is a formula."""
     kept = _now["aside"]
     output = ASIDE.sub(lambda m: kept[m[0]], output)
-    return output if "arithmatex" in output else KATEX.sub("", output)
+    lighter: str = _now["slim"](output)
+    return lighter if "arithmatex" in lighter else KATEX.sub("", lighter)
