@@ -108,5 +108,6 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     """Put finished HTML back; load KaTeX only where there is a formula."""
     kept = _now["aside"]
     output = ASIDE.sub(lambda m: kept[m[0]], output)
+    output = output if "arithmatex" in output else KATEX.sub("", output)
     lighter: str = _now["slim"](output)
-    return lighter if "arithmatex" in lighter else KATEX.sub("", lighter)
+    return lighter
