@@ -229,7 +229,7 @@ def test_no_text_becomes_markup(ctx: Context, view: str) -> None:
     text = {
         "system": lambda: page(here, "evil"),
         "systems": lambda: systems.page(here),
-        "compare": lambda: compare.page(here),
+        "compare": lambda: compare.pages(here)[compare.HERE],
         "timeline": lambda: chronology.page(here),
     }[view]()
     assert "alert" in text
@@ -247,7 +247,7 @@ def test_no_text_becomes_markup(ctx: Context, view: str) -> None:
 def test_everything_can_be_compared_by_a_name_of_its_own(ctx: Context) -> None:
     twin = made(ctx, "ring-all-reduce", "ring-all-reduce")
     here = other(ctx, twin)
-    things = compare.table(here)["things"]
+    things = compare.things(here)
     assert len(things) == len(here.atlas.systems) + len(here.atlas.techniques)
     assert things["ring-all-reduce"]["rows"]["kind"] == ["system"]
     assert things["technique.ring-all-reduce"]["rows"]["kind"] == ["technique"]
@@ -255,15 +255,27 @@ def test_everything_can_be_compared_by_a_name_of_its_own(ctx: Context) -> None:
     assert to == "../compare/?a=technique.ring-all-reduce"
 
 
+def test_the_page_can_load_all_that_it_offers(ctx: Context) -> None:
+    found = compare.pages(ctx)
+    spec = data(found[compare.HERE])
+    assert spec["parts"] == "../assets/js/compare/"
+    names = [name for name, *_ in spec["index"]]
+    assert set(found) == {compare.HERE, *(f"{compare.PARTS}{n}.js" for n in names)}
+    for name in names:
+        script = found[f"{compare.PARTS}{name}.js"]
+        inside = script.removeprefix(f'atlasCompare("{name}",').removesuffix(")\n")
+        assert set(json.loads(inside)["rows"]) <= set(compare.ROWS)
+
+
 def test_every_row_of_the_comparison_has_a_title_and_is_used(ctx: Context) -> None:
-    used = {row for t in compare.table(ctx)["things"].values() for row in t["rows"]}
+    used = {row for t in compare.things(ctx).values() for row in t["rows"]}
     assert used == set(compare.ROWS)
 
 
 def test_the_comparison_carries_doubts_and_formulas(ctx: Context) -> None:
     fact = Fact("abaci", False, None)
     here = other(ctx, made(ctx, "one", "zero-3", hardware=fact))
-    things = compare.table(here)["things"]
+    things = compare.things(here)
     assert things["one"]["rows"]["hardware"] == [["abaci", "", 1]]
     claims = things["ring-all-reduce"]["rows"]["claims"]
     assert [c[3] for c in claims if len(c) == 4 and "p" in c[3]]
@@ -277,7 +289,7 @@ def test_suggested_comparisons_name_each_thing_once() -> None:
 
 
 def test_without_script_the_comparison_leads_to_the_data(ctx: Context) -> None:
-    text = compare.page(ctx)
+    text = compare.pages(ctx)[compare.HERE]
     assert "atlas compare horovod pytorch-ddp" in text
     assert '<a href="../taxonomy.json">' in text
     links = {a.get("href") for t, a in Elements(text).found if t == "a"}

@@ -20,6 +20,7 @@ from atlas.site.standing import (
 from atlas.site.text import front, md, raw, slug
 
 HERE = "compare.md"
+PARTS = "assets/js/compare/"  # a script for each thing
 STARTS = 9  # how many comparisons the page suggests, of systems and of techniques
 RUNGS = {"gloo": "gloo", "dry": "dry run", "emulated": "emulated GPU", "nccl": "NCCL"}
 # What is compared, in this order; a row that no choice has is left out.
@@ -72,7 +73,21 @@ def compare_link(
     return address.link(here, f"{HERE}?{query}")
 
 
-def page(ctx: Context) -> str:
+def pages(ctx: Context) -> dict[str, str]:
+    """The page, and a small script for each thing, which the page loads when chosen.
+
+    All in one would make the page twice as heavy; and a page that is opened as a
+    file can load a script, but no JSON.
+    """
+    found = things(ctx)
+    out = {HERE: page(ctx, found)}
+    for name, thing in found.items():
+        body = json.dumps(thing, separators=(",", ":"), ensure_ascii=True)
+        out[f"{PARTS}{name}.js"] = f'atlasCompare("{name}",{body})\n'
+    return out
+
+
+def page(ctx: Context, found: dict[str, Any]) -> str:
     """The page: without script it says so and leads to the same data."""
     about = "Two to four systems or techniques side by side, differences first."
     head = front("Compare", description=about, hide=["navigation", "toc"])
@@ -80,13 +95,19 @@ def page(ctx: Context) -> str:
         head + address.assets(HERE, "systems.css", "permalink.js", "compare.js"),
         "# Compare",
         f'<p class="lede">{about}</p>',
-        raw(_view(ctx)),
+        raw(_view(ctx, found)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _view(ctx: Context) -> str:
-    data = json.dumps(table(ctx), separators=(",", ":"), ensure_ascii=True)
+def _view(ctx: Context, found: dict[str, Any]) -> str:
+    index = [
+        [name, x["name"], x["rows"]["kind"][0], x["rows"]["year"][0], x["also"]]
+        for name, x in found.items()
+    ]
+    spec = {"rows": list(ROWS.items()), "index": index}
+    spec["parts"] = address.link(HERE, PARTS)
+    data = json.dumps(spec, separators=(",", ":"), ensure_ascii=True)
     data = data.replace("<", "\\u003c")
     whole = address.link(HERE, "taxonomy.json")
     parts = [
@@ -174,12 +195,12 @@ def starts(wanted: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             return
 
 
-def table(ctx: Context) -> dict[str, Any]:
-    """All that can be compared: row -> title, and everything by its key."""
-    things = {key(ctx, s.id): _system(ctx, s) for s in ctx.atlas.systems.values()}
+def things(ctx: Context) -> dict[str, Any]:
+    """All that can be compared, by its key."""
+    found = {key(ctx, s.id): _system(ctx, s) for s in ctx.atlas.systems.values()}
     for t in ctx.atlas.techniques.values():
-        things[key(ctx, t.id, "technique")] = _technique(ctx, t)
-    return {"rows": list(ROWS.items()), "things": things}
+        found[key(ctx, t.id, "technique")] = _technique(ctx, t)
+    return found
 
 
 def _thing(one: Any, to: str, rows: dict[str, list[Value]]) -> dict[str, Any]:

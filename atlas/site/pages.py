@@ -47,7 +47,7 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
         out[f"{t.path}.md"] = technique.page(ctx, t)
     out["systems/index.md"] = systems.page(ctx)
     out.update(system.pages(ctx))
-    out["compare.md"] = compare.page(ctx)
+    out.update(compare.pages(ctx))
     out["timeline.md"] = chronology.page(ctx)
     out["papers.md"] = papers.page(ctx)
     out["papers.bib"] = papers.source(ctx)

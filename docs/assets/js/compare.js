@@ -3,12 +3,13 @@
   const view = document.querySelector(".compare-view")
   if (!view) return
   const { read, write, hear, make, button } = window.permalink
-  const { rows, things } = JSON.parse(view.querySelector("script").textContent)
+  const spec = JSON.parse(view.querySelector("script").textContent), rows = spec.rows
+  const things = {}, named = {}
   const SLOTS = ["a", "b", "c", "d"], SHOWN = 12
-  const index = Object.entries(things).map(([id, t]) => ({
-    id, name: t.name, kind: t.rows.kind[0], year: t.rows.year[0], also: t.also,
-    text: [id, t.name, ...t.also].map(plain),
-  })).sort((x, y) => x.name.localeCompare(y.name, "en") || (x.id < y.id ? -1 : 1))
+  const index = spec.index.map(([id, name, kind, year, also]) => {
+    named[id] = name
+    return { id, name, kind, year, also, text: [id, name, ...also].map(plain) }
+  }).sort((x, y) => x.name.localeCompare(y.name, "en") || (x.id < y.id ? -1 : 1))
   let chosen = [], unknown = [], folded = false
 
   function plain(text) { return text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim() }
@@ -31,8 +32,8 @@
   const restore = () => {
     const p = read()
     const asked = SLOTS.map(s => (p.get(s) || "").trim()).filter(Boolean)
-    chosen = [...new Set(asked.filter(id => Object.hasOwn(things, id)))]
-    unknown = asked.filter(id => !Object.hasOwn(things, id))
+    chosen = [...new Set(asked.filter(id => Object.hasOwn(named, id)))]
+    unknown = asked.filter(id => !Object.hasOwn(named, id))
     folded = p.get("equal") === "0"
   }
   const changed = () => {
@@ -52,7 +53,7 @@
       type: "text", id: `box-${letter}`, role: "combobox", "aria-expanded": "false", "aria-controls": list.id,
       "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", placeholder: "System or technique",
     })
-    input.value = id ? things[id].name : ""
+    input.value = id ? named[id] : ""
     let found = [], active = -1
     const mark = i => {
       active = i
@@ -89,13 +90,13 @@
     }
     input.addEventListener("input", () => open(input.value))
     input.addEventListener("focus", () => input.select())
-    input.addEventListener("click", () => { if (list.hidden) open(input.value === (id && things[id].name) ? "" : input.value) })
-    input.addEventListener("blur", () => { close(); input.value = id ? things[id].name : "" })
+    input.addEventListener("click", () => { if (list.hidden) open(input.value === (id && named[id]) ? "" : input.value) })
+    input.addEventListener("blur", () => { close(); input.value = id ? named[id] : "" })
     input.addEventListener("keydown", e => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[e.key]
       if (step) {
         e.preventDefault()
-        if (list.hidden) open(input.value === (id && things[id].name) ? "" : input.value)
+        if (list.hidden) open(input.value === (id && named[id]) ? "" : input.value)
         else if (found.length) mark((active + step + found.length) % found.length)
         if (active < 0 && found.length) mark(step > 0 ? 0 : found.length - 1)
       } else if (e.key === "Enter" && !list.hidden && found[active]) {
@@ -109,7 +110,7 @@
     })
     const box = make("div", { class: "slot" }, make("label", { for: input.id }, label), make("div", { class: "combo" }, input, list))
     if (id) box.append(make("button", {
-      type: "button", class: "drop", "aria-label": `Remove ${things[id].name}`,
+      type: "button", class: "drop", "aria-label": `Remove ${named[id]}`,
       onclick: () => { chosen.splice(at, 1); changed(); document.getElementById(`box-${SLOTS[Math.min(at, chosen.length)]}`).focus() },
     }, "\u00d7"))
     return box
@@ -152,13 +153,30 @@
       make("a", { href: things[id].to }, things[id].name), make("span", { class: "says" }, things[id].says)))))
     const band = (text, ...extra) => make("tr", { class: "band" }, make("th", { colspan: chosen.length + 1, scope: "colgroup" }, text, ...extra))
     const fold = make("button", { type: "button", "aria-expanded": `${!folded}` }, folded ? "Show" : "Hide")
-    fold.addEventListener("click", () => { folded = !folded; changed(); view.querySelector(".band button").focus() })
+    fold.addEventListener("click", () => { folded = !folded; changed(); fill().then(() => view.querySelector(".band button").focus()) })
     const first = make("tbody", {}, band(`${unlike.length} ${unlike.length === 1 ? "difference" : "differences"} `, make("span", { class: "key" }, "only here")), ...unlike)
     const second = make("tbody", {}, band(`The same in ${alike.length} ${alike.length === 1 ? "row" : "rows"} `, ...(alike.length ? [fold] : [])), ...(folded ? [] : alike))
     return make("div", { class: "compare-box", role: "region", tabindex: "0", "aria-label": "Comparison" },
       make("table", { class: "compare", style: `--n: ${chosen.length}` }, make("caption", { class: "sr" }, `${chosen.map(id => things[id].name).join(", ")} compared, differences first`), head, first, second))
   }
 
+  // Each thing is a small script of its own, loaded when it is chosen
+  window.atlasCompare = (id, thing) => { things[id] = thing }
+  const asked = new Map()
+  const load = id => {
+    if (!asked.has(id)) asked.set(id, new Promise(done => {
+      const script = make("script", { src: `${spec.parts}${id}.js`, onload: () => done(true), onerror: () => { asked.delete(id); done(false) } })
+      document.head.append(script)
+    }))
+    return asked.get(id)
+  }
+  const fill = async () => {
+    const want = `${chosen}`, got = await Promise.all(chosen.map(load))
+    if (want !== `${chosen}`) return // another choice came meanwhile
+    const lost = chosen.filter((_, i) => !got[i])
+    place.replaceChildren(...lost.length ? [make("p", { class: "wrong", role: "alert" }, `Could not load ${lost.map(id => named[id]).join(", ")}: reload the page.`)] : [table()])
+  }
+  const place = make("div", {})
   const live = make("div", { class: "compare-live" })
   const draw = () => {
     const boxes = Math.min(SLOTS.length, Math.max(2, chosen.length + 1))
@@ -171,10 +189,12 @@
     }
     if (chosen.length > 1) {
       bar.append(...button(), make("code", {}, `atlas compare ${chosen.map(id => id.replace(/^technique\./, "")).join(" ")}`))
-      out.push(table())
+      out.push(place)
     } else out.push(make("p", { class: "hint" }, chosen.length ? "Choose one more." : "Choose two to four systems or techniques."))
     live.replaceChildren(...out)
-    document.title = chosen.length > 1 ? `${chosen.map(id => things[id].name).join(" and ")} - Compare` : title
+    if (chosen.length > 1) fill()
+    else place.replaceChildren()
+    document.title = chosen.length > 1 ? `${chosen.map(id => named[id]).join(" and ")} - Compare` : title
   }
   const title = document.title
 
