@@ -20,6 +20,10 @@ def axis_page(ctx: Context, axis: Axis) -> str:
     """An axis: its question, its answers, and all its techniques in one table."""
     here = f"{axis.id}/index.md"
     techniques = [t for f in axis.families for t in ctx.of_family(axis.id, f.id)]
+    side = ["No technique of this axis is described yet."]
+    if techniques:
+        side = [_intro(), _sliders(), _summary(ctx, axis, here)]
+        side.append(_assumed(ctx, techniques))
     parts = [
         front(axis.name, description=axis.question),
         f"# {md(axis.name)}",
@@ -29,15 +33,11 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         "## Which, and when",
         _families(ctx, axis, here),
         "## Side by side",
-        _intro(),
-        _sliders(),
-        _summary(ctx, axis, here),
+        *side,
         *_race(ctx, axis, here),
         "## Systems",
         _systems(ctx, axis, here),
     ]
-    if not techniques:
-        parts[7:10] = ["No technique of this axis is described yet."]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -159,9 +159,9 @@ def _systems(ctx: Context, axis: Axis, here: str) -> str:
 def _intro() -> str:
     return (
         f"<p>Numbers of the formulas, for p = {sizes.P} ranks and a model of n = "
-        f"{number(sizes.N)} elements of 4 bytes, one step, unless a row says "
-        "otherwise. Where ranks differ, the least and the most of the first, the "
-        "second and the last one are shown.</p>"
+        f"{number(sizes.N)} elements of 4 bytes, one step, unless the list "
+        "below says otherwise. Where ranks differ, the least and the most of the first, "
+        "the second and the last one are shown.</p>"
     )
 
 
@@ -252,14 +252,20 @@ def _side_by_side(ctx: Context, found: Sequence[Technique], here: str) -> Iterat
     if bare:
         names = ", ".join(_a(here, f"{t.path}.md", t.name) for t in bare)
         yield f'<p class="quiet">Nothing counted by a formula yet: {names}.</p>'
+    yield _assumed(ctx, found)
+
+
+def _assumed(ctx: Context, found: Sequence[Technique]) -> str:
+    """What the formulas are given beside p and n, folded away."""
     said = [
         f"{md(t.name)}: {md(g)}" for t in found if (g := _given(ctx, t, counting(t)))
     ]
-    if said:
-        yield (
-            '<details class="ranks"><summary>What the formulas are given</summary>'
-            f"{_listed(said)}</details>"
-        )
+    if not said:
+        return ""
+    return raw(
+        '<details class="ranks"><summary>What the formulas are given</summary>'
+        f"{_listed(said)}</details>"
+    )
 
 
 def _numbers(ctx: Context, found: Sequence[Technique], here: str) -> str:
