@@ -160,8 +160,8 @@ def _intro() -> str:
     return (
         f"<p>Numbers of the formulas, for p = {sizes.P} ranks and a model of n = "
         f"{number(sizes.N)} elements of 4 bytes, one step, unless the list "
-        "below says otherwise. Where ranks differ, the least and the most of the first, "
-        "the second and the last one are shown.</p>"
+        "below says otherwise. Where ranks differ, the least and the most of the "
+        "first, the second and the last one are shown.</p>"
     )
 
 
