@@ -339,6 +339,12 @@ def test_enough_servers_hide_their_traffic() -> None:
     assert ParameterServer().mode == "sync"
 
 
+def test_the_slowest_stage_sets_the_pace_not_the_one_with_most_operations() -> None:
+    found = asked("dlrm", "Pipeline(2) * Embedding(4)", batch=8192)
+    assert found.times.expert > 0  # its tables compute nothing, and wait most
+    assert any(c.axis == "Embedding" for c in found.collectives)
+
+
 def test_recomputing_trades_memory_for_time() -> None:
     plain = asked("gpt2-medium", "Data(8)")
     again = asked("gpt2-medium", "Data(8) * Checkpoint()")

@@ -57,14 +57,24 @@ from atlas.oracle.layerwise import (
     load,
     message_seconds,
 )
-from atlas.oracle.pipelining import bubble_seconds, in_flight, stash, times
+from atlas.oracle.pipelining import (
+    backward_busy,
+    bubble_seconds,
+    busy,
+    forward_busy,
+    in_flight,
+    stash,
+    times,
+)
 from atlas.oracle.rings import gather_seconds, reduce_seconds, send_seconds
 
 __all__ = [
     "activation_bytes",
     "alone_shard",
+    "backward_busy",
     "bubble_seconds",
     "buckets",
+    "busy",
     "context_seconds",
     "cut_backward_seconds",
     "cut_forward_seconds",
@@ -74,6 +84,7 @@ __all__ = [
     "exchange",
     "expert_seconds",
     "exposed",
+    "forward_busy",
     "forward_flops",
     "gather_seconds",
     "halo_seconds",

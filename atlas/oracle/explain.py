@@ -26,7 +26,8 @@ def _time(p: Prediction) -> list[str]:
         for name, t in parts
         if t > 0.005 * p.seconds
     ]
-    micro = f"{p.micro_batches} micro-batches of {p.micro_batch}"
+    many = "micro-batch" if p.micro_batches == 1 else "micro-batches"
+    micro = f"{p.micro_batches} {many} of {p.micro_batch}"
     return [f"{head}: {', '.join(shown)}.", f"Each replica runs {micro} a step."]
 
 

@@ -51,6 +51,42 @@ def stash(schedule: Schedule, place: int) -> int:
     return schedule.stages - place if schedule.kind == 4 else 1
 
 
+def busy(one: Load) -> float:
+    """Seconds of one micro-batch on one rank, forward and backward.
+
+    Source: Kahira et al. 2021, table III: the slowest stage sets the pace.
+    """
+    return forward_busy(one) + backward_busy(one)
+
+
+def forward_busy(one: Load) -> float:
+    """Seconds of one micro-batch forward: computing, and waiting inside layers.
+
+    Source: arithmetic.
+    """
+    return (
+        one.forward
+        + one.forward_moved
+        + one.cut_forward
+        + one.context_forward
+        + one.expert_forward
+    )
+
+
+def backward_busy(one: Load) -> float:
+    """Seconds of one micro-batch backward: computing, and waiting inside layers.
+
+    Source: arithmetic.
+    """
+    return (
+        one.backward
+        + one.backward_moved
+        + one.cut_backward
+        + one.context_backward
+        + one.expert_backward
+    )
+
+
 def times(
     one: Load,
     agree: Exchange,
@@ -64,20 +100,8 @@ def times(
     Source: Kahira et al. 2021, table III, for what adds up; Narayanan et al. 2021.
     """
     m = schedule.micros
-    f = (
-        one.forward
-        + one.forward_moved
-        + one.cut_forward
-        + one.context_forward
-        + one.expert_forward
-    )
-    b = (
-        one.backward
-        + one.backward_moved
-        + one.cut_backward
-        + one.context_backward
-        + one.expert_backward
-    )
+    f = forward_busy(one)
+    b = backward_busy(one)
     every_f = exposed(agree.forward, f, agree.pieces, recipe.overlap)
     every_b = exposed(agree.backward, b, agree.pieces, recipe.overlap)
     once = exposed(agree.reduce, b, agree.pieces, recipe.overlap) + exposed(

@@ -11,7 +11,6 @@ from atlas.oracle.model import Model
 from atlas.oracle.prediction import Prediction
 from atlas.oracle.records import Bytes
 from atlas.oracle.rules import check
-from atlas.oracle.stages import heaviness
 from atlas.oracle.strategy import Axis, Strategy
 from atlas.oracle.traffic import Site, inside, sites_of
 from atlas.oracle.train import Train
@@ -27,9 +26,13 @@ def predict(
     check(model, strategy, cluster)
     made = mesh(model, strategy, cluster, train)
     sites = sites_of(model, made, cluster)
-    heavy = max(sites, key=lambda site: heaviness(site.work))
+    loads = [
+        core.load(site.work, made.cut, made.recipe, made.speed, made.wires)
+        for site in sites
+    ]
+    slowest = max(range(len(sites)), key=lambda i: core.busy(loads[i]))
+    heavy, one = sites[slowest], loads[slowest]
     agree = replicas.agree(strategy, heavy)
-    one = core.load(heavy.work, made.cut, made.recipe, made.speed, made.wires)
     times = core.times(
         one,
         agree.exchange,

@@ -8,9 +8,9 @@ from atlas.oracle import core
 from atlas.oracle.cluster import Cluster
 from atlas.oracle.mesh import mesh
 from atlas.oracle.model import Model
-from atlas.oracle.records import Exchange, Load, Schedule
+from atlas.oracle.records import Cut, Exchange, Load, Recipe, Schedule
 from atlas.oracle.rules import divisors
-from atlas.oracle.stages import heaviness, units
+from atlas.oracle.stages import units
 from atlas.oracle.strategy import Axis, Data, Embedding, Expert, Strategy, Zero
 from atlas.oracle.traffic import sites_of
 from atlas.oracle.train import RECOMPUTE, Train
@@ -39,8 +39,8 @@ class _Variant(NamedTuple):
 
     stage: Stage
     within: int
-    agree: Exchange
-    optimizer: float
+    agree: tuple[Exchange, ...]
+    optimizer: tuple[float, ...]
     held: tuple[float, ...]  # bytes of state, with one version of the parameters
     parameters: tuple[float, ...]
 
@@ -62,7 +62,6 @@ class Scorer:
         self.share = train.batch // strategy.length(Data, Expert, Embedding)
         self.mesh = made = mesh(model, strategy, cluster, one)
         found = sites_of(model, made, cluster)
-        self.heavy = max(found, key=lambda site: heaviness(site.work)).work
         self.ends = found[:: len(found) - 1 or 1] if model.uniform else found
         self.recipes = [train.recipe(r) for r in RECOMPUTE]
         legal = [s for s in stages if s < 2 or sharded_pipelines or len(found) == 1]
@@ -86,16 +85,14 @@ class Scorer:
     ) -> _Variant:
         axes = tuple(chosen(axis, stage, within) for axis in strategy.axes)
         m = mesh(model, Strategy(axes), cluster, train)
-        args = (self.heavy, m.cut, m.recipe, m.replicas)
-        held = [
-            core.state_bytes(site.work, m.cut, m.recipe, m.replicas, 1)
-            for site in self.ends
-        ]
+        shape = (m.cut, m.recipe, m.replicas)
+        works = [site.work for site in self.ends]
+        held = [core.state_bytes(work, *shape, 1) for work in works]
         return _Variant(
             stage,
             within,
-            core.exchange(*args, m.wires),
-            core.optimizer_seconds(*args, m.speed),
+            tuple(core.exchange(work, *shape, m.wires) for work in works),
+            tuple(core.optimizer_seconds(work, *shape, m.speed) for work in works),
             tuple(map(sum, held)),
             tuple(state.parameters for state in held),
         )
@@ -113,6 +110,7 @@ class Scorer:
             for site in self.ends
         ]
         one: Load | None = None
+        slowest = 0
         for kind, chunks in self.schedules:
             schedule = Schedule(self.mesh.schedule.stages, micros, chunks, kind)
             if kind == 2 and micros % schedule.stages:
@@ -134,11 +132,25 @@ class Scorer:
                     yield Score(0.0, held, choice, TOO_LARGE)
                     continue
                 if one is None:
-                    m = self.mesh
-                    one = core.load(self.heavy, cut, recipe, m.speed, m.wires)
-                step = self.mesh.speed.step
-                times = core.times(one, v.agree, schedule, recipe, v.optimizer, step)
+                    slowest, one = self._slowest(cut, recipe)
+                times = core.times(
+                    one,
+                    v.agree[slowest],
+                    schedule,
+                    recipe,
+                    v.optimizer[slowest],
+                    self.mesh.speed.step,
+                )
                 yield Score(sum(times), held, choice, "")
+
+    def _slowest(self, cut: Cut, recipe: Recipe) -> tuple[int, Load]:
+        """Of the outermost stages the one that takes longest, and how long."""
+        m = self.mesh
+        loads = [
+            core.load(site.work, cut, recipe, m.speed, m.wires) for site in self.ends
+        ]
+        slowest = max(range(len(loads)), key=lambda i: core.busy(loads[i]))
+        return slowest, loads[slowest]
 
 
 def _total(state: float, moving: float, extra: int, parameters: float) -> float:
