@@ -380,8 +380,8 @@ plt.show()
 # %% [markdown]
 # Dashed lines are the law. Twice as stale, about half the step: that is the
 # price of not waiting. Whether it is worth it depends on what waiting costs.
-# With a worker that is three times slower, on the digits, each at a rate that
-# suits it:
+# With a worker that is three times slower, on the digits, at rates chosen by
+# hand (the two that do not wait step more often, each time on fewer samples):
 
 # %%
 from atlas.race.courses import Course
@@ -400,7 +400,7 @@ for name, found in raced.items():
     right.plot(seconds, losses, label=name)
 left.set(title="loss against samples", xlabel="samples", ylim=(0, None))
 right.set(title="loss against time", xlabel="virtual seconds")
-left.legend()
+left.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
