@@ -733,3 +733,44 @@ def test_a_convolution_saves_the_activations_that_torch_saves() -> None:
     # The last map is the next layer's to keep; a norm has a mean and a deviation.
     more = BATCH * second.work.y + 2 * 8
     assert saved_bytes(net, x) == 4 * (BATCH * kept + more)
+
+
+def test_a_residual_block_and_a_pool_save_the_activations_that_torch_saves() -> None:
+    import torch
+    from torch import nn
+
+    from atlas.oracle.network import network
+
+    def convolved(c: int, f: int, k: int, stride: int) -> Any:
+        norm = nn.BatchNorm2d(f, track_running_stats=False)
+        return nn.Sequential(nn.Conv2d(c, f, k, stride, k // 2, bias=False), norm)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(
+                convolved(8, 4, 1, 1),
+                nn.ReLU(),
+                convolved(4, 4, 3, 2),
+                nn.ReLU(),
+                convolved(4, 16, 1, 1),
+            )
+            self.short = convolved(8, 16, 1, 2)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.body(x) + self.short(x))
+
+    items = [
+        Item(conv=8, kernel=3),
+        Item(bottleneck=4, stride=2),
+        Item(pool="average", kernel=2, stride=2),
+    ]
+    model = network("block", (3, 12, 8), items)
+    first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+    net = nn.Sequential(first, Block(), nn.AvgPool2d(2))
+    x = torch.randn(BATCH, 3, 12, 8, requires_grad=True)
+    kept = sum(layer.work.kept for layer in model.layers)
+    vectors = 2 * (4 + 4 + 16 + 16)  # mean and deviation of each norm's channels
+    assert saved_bytes(net, x) == 4 * (BATCH * kept + vectors)
+    held = sum(p.numel() for p in net.parameters())
+    assert model.parameters == held

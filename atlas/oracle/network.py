@@ -179,7 +179,7 @@ def _pool(shape: Shape, item: Item) -> tuple[Layer, Shape]:
     work = Work(
         layers=1,
         moved=x + y,
-        kept=x * (item.pool == "max"),
+        kept=x,
         inputs=x,
         passed=y,
         halos=int(over > 0),
@@ -206,5 +206,6 @@ def _bottleneck(
     if first and shape != after:
         way = replace(plain, stride=stride, relu=False)
         short, _ = convolution(shape, way, 4 * filters)
-        yield replace(short, name="shortcut", glued=True), after
+        kept = short.work._replace(kept=y)  # what enters is kept by the first 1 x 1
+        yield replace(short, work=kept, name="shortcut", glued=True), after
     yield replace(last, work=work), after
