@@ -77,15 +77,18 @@ def activation_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
 
 
 def unit_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
-    """Bytes of the one unit that is being computed again.
+    """Bytes of the one unit in backward: gradients, and what is computed again.
 
-    Source: Chen et al. 2016 (sublinear memory), section 4.1.
+    Source: Chen et al. 2016 (sublinear memory), section 4.1; the gradients of what
+    enters and leaves the largest unit are derived.
     """
-    return (
-        kept_bytes(work, cut, recipe) / max(1, work.layers)
-        if recipe.recompute == 2
-        else 0.0
+    again = kept_bytes(work, cut, recipe) / max(1, work.layers)
+    gradients = (
+        samples_of(cut)
+        * recipe.activation
+        * (work.working + work.working_cut / cut.tensor)
     )
+    return gradients + (again if recipe.recompute == 2 else 0.0)
 
 
 def memory(

@@ -70,6 +70,7 @@ def _linear(a: int, b: int) -> Work:
         serial=2.0 * a * b,
         moved=2 * b,
         kept=a,
+        working=a + b,
         inputs=a,
         passed=b,
     )

@@ -48,6 +48,8 @@ class Work(NamedTuple):
     fixed: int = 0  # bytes saved whatever the precision: masks of dropout
     fixed_cut: int = 0  # those that a tensor axis cuts: logits in 32 bits
     fixed_scores: int = 0  # those of attention's scores
+    working: int = 0  # elements of gradients that the largest unit has at once
+    working_cut: int = 0  # the same where a tensor axis cuts
     inputs: int = 0  # elements that enter the units: what recomputing keeps
     passed: int = 0  # elements that leave the stage
     entries: int = 0  # column cuts: backward sums what entered
