@@ -31,6 +31,9 @@ from atlas.commands import (
     filters,
     names,
     new,
+    plan,
+    predict,
+    race,
     run,
     serve,
     show,
@@ -43,6 +46,7 @@ from atlas.site import standing
 
 RING = "ring-all-reduce"
 MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
+MODULES += (plan, predict, race)
 
 
 def atlas(*arguments: str) -> Any:
@@ -881,7 +885,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
     commands = {line[1] for line in examples()}
     assert commands == {
         *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
-        "export",
+        *("export", "race", "plan", "predict"),
     }
     for command in commands:
         text = atlas(command, "--help").stdout

@@ -4,7 +4,9 @@ import importlib
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from atlas.cli import app
 from atlas.race import NAMES, runs, study, sweep
 from atlas.race.courses import RANKS, Course, Name, network, task
 from atlas.race.strategies import ENTRIES, exemplar
@@ -112,3 +114,35 @@ def test_a_claim_is_seen_only_when_the_seeds_are_apart() -> None:
     assert verdict(high, low).startswith("yes")
     assert verdict(low, high).startswith("no:")
     assert verdict(both, low).startswith("not")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            ["downpuor"],
+            'there is no strategy in a race "downpuor": did you mean downpour?',
+        ),
+        (["--task", "digit"], 'there is no task "digit": did you mean digits?'),
+        (["downpour", "--write"], "--write keeps the whole study"),
+    ],
+)
+def test_what_cannot_be_raced_is_refused_in_one_line(
+    wrong: list[str], says: str
+) -> None:
+    done = CliRunner().invoke(app, ["race", *wrong])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(says)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_race_names_its_strategies() -> None:
+    done = CliRunner().invoke(app, ["race", "--list"])
+    assert done.stdout.split() == list(NAMES)
+
+
+def test_a_race_prints_a_table_that_fits() -> None:
+    fast = ["--task", "digits", "--seeds", "1", "--rate", "0.1", "--steps", "8"]
+    done = CliRunner().invoke(app, ["race", NAMES[0], *fast], env={"COLUMNS": "80"})
+    assert done.exit_code == 0
+    assert done.stdout.count(NAMES[0]) == 2  # with and without a straggler
