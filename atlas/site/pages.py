@@ -8,6 +8,7 @@ from atlas.oracle import FORMULAS
 from atlas.oracle.emit import javascript
 from atlas.site import (
     address,
+    calculator,
     choose,
     chronology,
     compare,
@@ -20,6 +21,7 @@ from atlas.site import (
     matrix,
     names,
     notebooks,
+    oracle,
     overview,
     papers,
     surveys,
@@ -60,6 +62,9 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     out["map.md"] = matrix.page(ctx)
     out["grid.md"] = grid.page(ctx)
     out["choose.md"] = choose.page(ctx)
+    out[calculator.HERE] = calculator.page(ctx)
+    out.update(calculator.files())
+    out[oracle.HERE] = oracle.page(ctx)
     out["assets/js/formulas.js"] = javascript(FORMULAS.values())
     out["reference/index.md"] = library.reference(ctx)
     for name, what in library.modules(ctx):
@@ -92,6 +97,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
             inside.append({attr(family.name): pages})
         out.append({attr(axis.name): inside})
     views = {"Map": "map.md", "Langer's grid": "grid.md", "Choose": "choose.md"}
+    views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})

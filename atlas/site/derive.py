@@ -1,0 +1,82 @@
+"""A formula of the oracle's arithmetic for a click: its LaTeX, and with numbers put in.
+
+Both are written from the function's own source. The second is JavaScript that makes
+LaTeX: which case holds, and every number, are found when it is run.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from atlas.oracle import emit
+from atlas.oracle.emit import _JavaScript, _Latex, _Piece, _read, _Source, _symbols
+
+__all__ = ["derivation", "field_latex"]
+
+OPEN, CLOSE = "0\u27e6", "\u27e70"  # digits outside, so that products get a sign
+MARK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+
+
+def _node(source: _Source, field: str | None) -> ast.expr:
+    """The expression of a formula, or of one field of the record that it gives."""
+    assert source.value is not None
+    if field is None:
+        return source.value
+    assert isinstance(source.value, ast.Call)
+    return {k.arg: k.value for k in source.value.keywords}[field]
+
+
+def field_latex(fn: Callable[..., Any], field: str | None) -> str:
+    """The right-hand side in symbols."""
+    source = _read(fn)
+    text: str = _Latex(source, _symbols(source)).value(_node(source, field)).text
+    return text
+
+
+class _Put(_Latex):
+    """LaTeX with a mark for each number, holding the JavaScript that finds it."""
+
+    def __init__(self, source: _Source) -> None:
+        marks = {name: _Piece(f"{OPEN}{name}{CLOSE}") for name in source.arguments}
+        super().__init__(source, marks)
+        self.script = _JavaScript(source, [])
+
+    def visit_Attribute(self, node: ast.Attribute) -> _Piece:
+        return _Piece(f"{OPEN}{self.script.value(node)}{CLOSE}")
+
+    def visit_IfExp(self, node: ast.IfExp) -> _Piece:
+        test = self.script.condition(node.test)
+        body, rest = self.value(node.body).text, self.value(node.orelse).text
+        text = f"${{{test} ? String.raw`{body}` : String.raw`{rest}`}}"
+        return _Piece(text, emit._MOD)
+
+    def visit_Call(self, node: ast.Call) -> _Piece:
+        if isinstance(self.callee(node), str):
+            return super().visit_Call(node)
+        return _Piece(f"{OPEN}{self.script.value(node)}{CLOSE}")
+
+
+def _locals(source: _Source) -> str:
+    script = _JavaScript(source, [])
+    return "".join(
+        f"const {name} = {script.value(node)}; " for name, node in source.locals.items()
+    )
+
+
+def derivation(fn: Callable[..., Any], field: str | None) -> str:
+    """A JavaScript object: name, symbols, and at(given): the numbers and the value."""
+    source = _read(fn)
+    piece = _Put(source).value(_node(source, field)).text
+    body = MARK.sub(lambda m: f"${{$n({m[1]})}}", piece)
+    value = _JavaScript(source, []).value(_node(source, field))
+    name = fn.__name__ if field is None else field
+    args = ", ".join(source.arguments)
+    doc = " ".join((fn.__doc__ or "").split())
+    return (
+        f"{{name: {json.dumps(name)}, of: {json.dumps(doc)}, "
+        f"symbols: {json.dumps(field_latex(fn, field))}, "
+        f"at: ({{{args}}}) => {{ {_locals(source)}"
+        f"return {{tex: String.raw`{body}`, value: {value}}}; }}}}"
+    )
