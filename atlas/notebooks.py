@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from atlas.knowledge import TaxonomyError, find_root
 from atlas.record import RecordError, write_text
+from atlas.svg import lighter
 from atlas.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def _output(output: dict[str, Any]) -> dict[str, Any]:
 
 def _datum(kind: str, value: Any) -> Any:
     if kind == "image/svg+xml":
-        text = METADATA.sub("", _joined(value))
+        text = lighter(METADATA.sub("", _joined(value)))
         return _split("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
     return _split(value) if kind.startswith("text/") else value
 

@@ -1,6 +1,7 @@
 """Notebooks as pages: what was executed and kept, and the files to download."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from atlas.site.text import front, md
 
 KEPT = Path("measurements", "notebooks")
+FORMULA = re.compile(r"\$\$(?P<apart>.+?)\$\$|\$(?P<inside>[^$\n]+)\$", re.S)
+CODE = re.compile(r"(^(`{3,}).*?^\2[^\n]*$)", re.S | re.M)
 
 # Outputs become plain blocks; the fence is longer than what a run may print.
 TEMPLATE = """{% extends 'markdown/index.md.j2' %}
@@ -53,6 +56,25 @@ def title(root: Path, name: str) -> str:
     return name
 
 
+def drawn(markdown: str) -> str:
+    """With its few formulas as MathML, which browsers draw without a script."""
+    parts = CODE.split(markdown)  # text, code, its fence, text, ...
+    return "".join(
+        FORMULA.sub(_formula, part) if i % 3 == 0 else part
+        for i, part in enumerate(parts)
+        if i % 3 != 2
+    )
+
+
+def _formula(found: re.Match[str]) -> str:
+    from latex2mathml.converter import convert
+
+    if apart := found["apart"]:
+        made = convert(apart.strip(), display="block")
+        return f'<div class="formula">{made}</div>'
+    return str(convert(found["inside"]))
+
+
 def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:
     import nbformat
     from nbconvert import MarkdownExporter
@@ -70,7 +92,7 @@ def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:
         links.append(f"[.py]({name}.py)")
         yield f"notebooks/{name}.py", source.read_bytes()
     bar = f'<p class="quiet" markdown>Download: {" · ".join(links)}</p>\n\n'
-    lines = body.strip().splitlines()
+    lines = drawn(body).strip().splitlines()
     at = next((i for i, x in enumerate(lines) if x.startswith("# ")), -1)
     lines.insert(at + 1, "\n" + bar)
     head = front(title(root, name), hide=["navigation"])
