@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 import types
 from itertools import cycle
 from pathlib import Path
@@ -313,6 +314,16 @@ def test_the_oracles_page_shows_every_formula_that_it_names(ctx: Context) -> Non
             assert f"<code>{name}</code>" in text
     for name in oracle.NETWORKS:
         assert name.replace("-", "&#45;") in text
+
+
+def test_every_name_in_the_oracles_formulas_is_said(ctx: Context) -> None:
+    text = oracle.page(ctx)
+    said = set(re.findall(r"<dt><code>(\w+)</code></dt>", text))
+    shown = [
+        field_latex(CORE[n], f) for *_, parts in oracle.SECTIONS for n, f, _ in parts
+    ]
+    names = {w.replace(r"\_", "_") for t in shown for w in oracle.NAME.findall(t)}
+    assert not names - said
 
 
 def test_the_oracles_page_links_to_accuracy_only_where_it_is(

@@ -31,8 +31,24 @@ def _node(source: _Source, field: str | None) -> ast.expr:
 def field_latex(fn: Callable[..., Any], field: str | None) -> str:
     """The right-hand side in symbols."""
     source = _read(fn)
-    text: str = _Latex(source, _symbols(source)).value(_node(source, field)).text
+    text: str = _Brief(source, _symbols(source)).value(_node(source, field)).text
     return text
+
+
+class _Brief(_Latex):
+    """LaTeX in which a call is a name, with those of its arguments that are numbers."""
+
+    def visit_Call(self, node: ast.Call) -> _Piece:
+        callee = self.callee(node)
+        if isinstance(callee, str):
+            return super().visit_Call(node)
+        kinds = zip(node.args, callee.arguments.values(), strict=True)
+        given = [
+            self.value(arg).text for arg, kind in kinds if kind in ("int", "float")
+        ]
+        name = emit._upright(callee.fn.__name__)
+        inside = r",\, ".join(given)
+        return _Piece(name + (emit._bracket(inside) if given else ""))
 
 
 class _Put(_Latex):

@@ -1,18 +1,23 @@
 """How the oracle computes: its formulas as executed, its limits, its sources."""
 
+import inspect
+import re
 from collections.abc import Iterator
 
 from atlas import presets
-from atlas.oracle import CORE
+from atlas.oracle import CORE, records
 from atlas.oracle.rules import limit
 from atlas.oracle.strategy import Axis, Channel, Filter, Pipeline, Spatial
+from atlas.site import address
 from atlas.site.context import Context
 from atlas.site.derive import field_latex
-from atlas.site.text import attr, front, md
+from atlas.site.text import attr, front, md, raw
 
 __all__ = ["page"]
 
 HERE = "oracle.md"
+NAME = re.compile(r"\\mathrm\{([^}]*)\}")
+FIELD = re.compile(r"    (\w+): \w+(?: = .*?)?  # (.+)")
 ACCURACY = "accuracy.md"
 NETWORKS = ("resnet-50", "resnet-152", "vgg-16", "cosmoflow")
 LIMITED: tuple[tuple[type[Axis], str], ...] = (
@@ -107,6 +112,28 @@ SECTIONS: tuple[tuple[str, str, str, tuple[Part, ...]], ...] = (
         ),
     ),
 )
+#: Names of which the source says nothing more.
+WORDS = {
+    "activation": "bytes of an element of an activation",
+    "backward": "seconds of products backward; or of exchanges in it; or 1: backward",
+    "below": "seconds of a byte on the level below",
+    "calls": "how often it is called",
+    "cut_backward": "communication inside layers, backward",
+    "gradient": "bytes of an element of a gradient",
+    "inside": "ranks of the group in one unit of the level below",
+    "launch": "seconds that a call costs of itself",
+    "place": "the stage, counted from 0",
+    "rails": "links by which a unit of the level below leaves it",
+    "seconds": "of the exchange; or of a step's computing",
+    "servers": "how many there are",
+    "stages": "of the pipeline",
+    "tensor": "ranks of the tensor axis",
+    "unit": "ranks of a unit of the level below",
+    "versions": "of the parameters, as weight stashing keeps them",
+    "weight": "bytes of an element of a weight",
+    "window": "seconds of computing that may hide it",
+    "workers": "how many there are",
+}
 #: What is not in the formulas.
 NOT_MODELLED = (
     "Reading data, saving checkpoints, and starting up.",
@@ -139,6 +166,7 @@ def page(ctx: Context) -> str:
             description="The formulas behind plans, predictions and the calculator.",
         ),
         "# How the oracle computes",
+        address.assets(HERE, "calculator.css"),
         '<p class="lede">Every number of <code>atlas plan</code>, <code>atlas '
         "predict</code> and the calculator comes from these formulas.</p>",
         "They are shown as they are executed: this page, the command line and the "
@@ -165,6 +193,10 @@ def page(ctx: Context) -> str:
     if _accuracy(ctx):
         parts.append(f"How far off it has been: [accuracy]({ACCURACY}).")
     parts += [
+        "## The names {#names}",
+        "Names that the formulas use; a call is written with those of its arguments "
+        "that are numbers.",
+        raw(_names()),
         "## Sources {#sources}",
         "\n".join(f"- {md(line)}" for line in _sources()),
         "Constants of models and clusters have their own sources: "
@@ -196,6 +228,33 @@ def _bottlenecks() -> str:
     rows = ["| bottleneck | where | what it is |", "|---|---|---|"]
     rows += [f"| {a} | {b} | {c} |" for a, b, c in BOTTLENECKS]
     return "\n".join(rows)
+
+
+def _names() -> str:
+    """What each name in the formulas is: the comments and docstrings of the source."""
+    shown = [field_latex(CORE[n], f) for _, _, _, all_ in SECTIONS for n, f, _ in all_]
+    used = {w.replace(r"\_", "_") for t in shown for w in NAME.findall(t)}
+    fields = _comments()
+    rows = []
+    for name in sorted(used):
+        if name in CORE:
+            doc = " ".join((CORE[name].__doc__ or "").split())
+            says = doc.partition(" Source:")[0].rstrip(".")
+        else:
+            says = WORDS.get(name) or fields.get(name, "")
+        if says:
+            rows.append(f"<dt><code>{attr(name)}</code></dt><dd>{attr(says)}</dd>")
+    return f'<dl class="names">{"".join(rows)}</dl>'
+
+
+def _comments() -> dict[str, str]:
+    """The fields of the records, each with what the source says of it."""
+    found: dict[str, str] = {}
+    for line in inspect.getsource(records).splitlines():
+        if match := FIELD.match(line):
+            name, says = match.groups()
+            found[name] = f"{found[name]}; or {says}" if name in found else says
+    return found
 
 
 def _sources() -> Iterator[str]:

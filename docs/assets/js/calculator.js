@@ -155,7 +155,7 @@
   // A number's formula, with the values put in
 
   const tex = (text, block = true) => {
-    const el = make("div", { class: "tex" })
+    const el = make("div", { class: "tex", tabindex: "0", role: "group", "aria-label": "Formula" })
     katex.render(text, el, { displayMode: block, throwOnError: false })
     return el
   }
@@ -286,7 +286,9 @@
     const file = e.target.files[0]
     if (!file) return
     try {
-      const config = JSON.parse(await file.text())
+      const said = await file.text()
+      e.target.value = "" // so that the same file can be chosen again
+      const config = JSON.parse(said)
       const text = `${config.model_type || "model"}-${config.hidden_size || config.n_embd || ""}`
       hugging_face(config, text, null)
       imported = { text, config }
