@@ -74,25 +74,34 @@ class _Put(_Latex):
         return _Piece(f"{OPEN}{self.script.value(node)}{CLOSE}")
 
 
-def _locals(source: _Source) -> str:
+def _locals(source: _Source, node: ast.expr) -> str:
+    """The local names that an expression needs, in the order of the source."""
+    used: set[str] = set()
+    todo: list[ast.expr] = [node]
+    while todo:
+        for part in ast.walk(todo.pop()):
+            name = part.id if isinstance(part, ast.Name) else ""
+            if name in source.locals and name not in used:
+                used.add(name)
+                todo.append(source.locals[name])
     script = _JavaScript(source, [])
-    return "".join(
-        f"const {name} = {script.value(node)}; " for name, node in source.locals.items()
-    )
+    kept = [(name, n) for name, n in source.locals.items() if name in used]
+    return "".join(f"const {name} = {script.value(n)}; " for name, n in kept)
 
 
 def derivation(fn: Callable[..., Any], field: str | None) -> str:
     """A JavaScript object: name, symbols, and at(given): the numbers and the value."""
     source = _read(fn)
-    piece = _Put(source).value(_node(source, field)).text
+    node = _node(source, field)
+    piece = _Put(source).value(node).text
     body = MARK.sub(lambda m: f"${{$n({m[1]})}}", piece)
-    value = _JavaScript(source, []).value(_node(source, field))
+    value = _JavaScript(source, []).value(node)
     name = fn.__name__ if field is None else field
     args = ", ".join(source.arguments)
     doc = " ".join((fn.__doc__ or "").split())
     return (
         f"{{name: {json.dumps(name)}, of: {json.dumps(doc)}, "
         f"symbols: {json.dumps(field_latex(fn, field))}, "
-        f"at: ({{{args}}}) => {{ {_locals(source)}"
+        f"at: ({{{args}}}) => {{ {_locals(source, node)}"
         f"return {{tex: String.raw`{body}`, value: {value}}}; }}}}"
     )

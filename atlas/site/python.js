@@ -21,6 +21,12 @@ const $at = (x, i) => {
   return found;
 };
 const $set = (x, i, v) => { if (x instanceof Map) x.set(i, v); else x[i < 0 ? x.length + i : i] = v; };
+const $record = (name, fields, defaults) => {
+  const made = class { constructor(...given) { fields.forEach((f, i) => { this[f] = given[i] === undefined ? defaults[i] : given[i]; }); } };
+  Object.defineProperty(made, "name", { value: name });
+  made.$p = fields;
+  return made;
+};
 const $replace = (x, more) => Object.assign(Object.create(Object.getPrototypeOf(x)), x, more);
 const $call = (fn, given, named) => {
   if (fn.$named) return fn(...given, named);

@@ -70,7 +70,9 @@ def transpile(modules: Iterable[ModuleType], overrides: Iterable[str] = ()) -> s
     """
     own = list(modules)
     names = {module.__name__ for module in own}
-    body = "".join(_Module(module, names, set(overrides)).text() for module in own)
+    by_name = set().union(*map(_called_by_name, own))
+    left_out = set(overrides)
+    body = "".join(_Module(m, names, left_out, by_name).text() for m in own)
     return (
         f"{RUNTIME.read_text(encoding='utf-8')}{_records()}{body}return $M;\n}})();\n"
     )
@@ -108,6 +110,15 @@ def attributes(module: ModuleType) -> set[str]:
     return found
 
 
+def _called_by_name(module: ModuleType) -> set[str]:
+    """The functions that a module calls with arguments by name."""
+    return {
+        ast.unparse(node.func).rpartition(".")[2]
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call) and node.keywords
+    }
+
+
 def _imported(node: ast.ImportFrom) -> list[str]:
     """The modules that a statement imports, or imports from."""
     inside = [f"{node.module}.{name.name}" for name in node.names]
@@ -132,14 +143,13 @@ def _records() -> str:
 
 def _record(kind: Any) -> str:
     """A NamedTuple as a class with the same fields."""
-    defaults = {f: _value(v) for f, v in kind._field_defaults.items()}
-    given = [f"{f} = {defaults[f]}" if f in defaults else f for f in kind._fields]
-    sets = " ".join(f"this.{f} = {f};" for f in kind._fields)
+    defaults = [
+        _value(kind._field_defaults[f]) if f in kind._field_defaults else "undefined"
+        for f in kind._fields
+    ]
+    fields = json.dumps(kind._fields, separators=(",", ":"))
     name = kind.__name__
-    return (
-        f"class {name} {{ constructor({', '.join(given)}) {{ {sets} }} }}\n"
-        f"{name}.$p = {json.dumps(kind._fields)};"
-    )
+    return f'const {name} = $record("{name}", {fields}, [{",".join(defaults)}]);'
 
 
 def _value(value: Any) -> str:
@@ -153,8 +163,15 @@ def _value(value: Any) -> str:
 class _Module:
     """One module in a scope of its own."""
 
-    def __init__(self, module: ModuleType, known: set[str], overrides: set[str]):
+    def __init__(
+        self,
+        module: ModuleType,
+        known: set[str],
+        overrides: set[str],
+        by_name: set[str],
+    ):
         self.module, self.known, self.overrides = module, known, overrides
+        self.by_name = by_name
         self.tree = ast.parse(inspect.getsource(module))
         self.exports: list[str] = []
 
@@ -206,7 +223,8 @@ class _Module:
     def function(self, node: ast.FunctionDef) -> list[str]:
         self.exports.append(node.name)
         lines = [_Function(self, node).declaration(node.name)]
-        lines.append(f"{node.name}.$p = {json.dumps(_names(node.args))};")
+        if node.name in self.by_name:
+            lines.append(f"{node.name}.$p = {json.dumps(_names(node.args))};")
         if any(_is_cache(d) for d in node.decorator_list):
             lines.append(f"{node.name} = $cached({node.name});")
         return lines
@@ -223,17 +241,19 @@ def _is_cache(node: ast.expr) -> bool:
 
 def _import(node: ast.ImportFrom, known: set[str]) -> list[str]:
     """What an import binds; modules that are not written bind nothing."""
-    lines = []
+    lines, taken = [], []
     for name in node.names:
         whole, own = f"{node.module}.{name.name}", name.asname or name.name
         if whole in ARITHMETIC:
             lines.append(f"const {own} = $F;")
-        elif node.module in ARITHMETIC:
-            lines.append(f"const {own} = $F.{name.name};")
         elif whole in known:
             lines.append(f'const {own} = $M["{whole}"];')
-        elif node.module in known or node.module == RECORDS:
-            lines.append(f'const {own} = $M["{node.module}"].{name.name};')
+        else:
+            taken.append(name.name if own == name.name else f"{name.name}: {own}")
+    if node.module in ARITHMETIC:
+        lines.append(f"const {{{', '.join(taken)}}} = $F;")
+    elif taken and (node.module in known or node.module == RECORDS):
+        lines.append(f'const {{{", ".join(taken)}}} = $M["{node.module}"];')
     return lines
 
 
