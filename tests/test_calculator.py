@@ -245,6 +245,18 @@ def test_the_first_formula_behind_a_time_is_that_time(engine: quickjs.Context) -
         assert math.isclose(got, value, rel_tol=1e-12, abs_tol=1e-300), name
 
 
+def test_the_values_are_put_into_the_formula(engine: quickjs.Context) -> None:
+    link = {"alpha": 2e-6, "beta": 1e-9, "launch": 0.5}
+    given = {"p": 4, "calls": 7, "n": 2**20, "link": link}
+    part = f"atlasBehind.gather_seconds[0].at({json.dumps(given)})"
+    assert engine.eval(f"{part}.tex") == (
+        r"7 (0.5 + (4 - 1) \cdot 2 \cdot 10^{-6}) + "
+        r"\frac{4 - 1}{4} \cdot 1\,048\,576 \cdot 1 \cdot 10^{-9}"
+    )
+    alone = f"atlasBehind.gather_seconds[0].at({json.dumps({**given, 'p': 1})})"
+    assert engine.eval(f"{alone}.tex") == "0"  # of the cases, the one that holds
+
+
 def test_every_collective_of_the_example_finds_its_formula(
     engine: quickjs.Context,
 ) -> None:
