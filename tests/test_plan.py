@@ -1,5 +1,6 @@
 """`atlas plan` and `atlas predict`: what they print, refuse, and hand on."""
 
+import io
 import json
 import shlex
 from pathlib import Path
@@ -11,8 +12,9 @@ from typer.testing import CliRunner
 
 from atlas import knowledge, presets
 from atlas.cli import app
-from atlas.commands import given
+from atlas.commands import common, given
 from atlas.commands import plan as planning
+from atlas.commands import predict as predicting
 from atlas.oracle import search
 from atlas.oracle.errors import OracleError
 from atlas.oracle.mesh import SCHEDULES
@@ -151,6 +153,24 @@ def test_a_hundred_thousand_candidates_take_two_seconds_of_this_process() -> Non
     assert took * 1e5 / made.candidates < 2.0
 
 
+def test_a_bar_shows_how_far_a_long_search_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rich.console import Console
+
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=True, width=80)
+    monkeypatch.setattr(common, "err", lambda: console)
+    monkeypatch.setattr(planning, "PATIENCE", -1.0)
+    asked = [parse(f"Data({n})") for n in (1, 2, 3)]
+    assert list(planning._shown(asked)) == asked
+    assert "searching" in said.getvalue()
+    monkeypatch.setattr(planning, "PATIENCE", 60.0)
+    said.truncate(0)
+    assert list(planning._shown(asked)) == asked
+    assert "searching" not in said.getvalue()
+
+
 def test_the_list_names_every_preset_with_its_sources() -> None:
     text = "".join(atlas("plan", "--list").stdout.split())
     models, clusters = presets.load()
@@ -282,6 +302,21 @@ def test_a_sequence_of_another_length_changes_the_model() -> None:
             "vgg-16 has no sequences",
         ),
         (
+            "predict --model gpt2-medium --cluster a100-80g --batch 8 "
+            "--strategy Data(8) --epochs 2",
+            "gpt2-medium has no data set: expected tokens",
+        ),
+        (
+            "plan --model vgg-16 --cluster a100-80g --gpus 8 --batch 8 --epochs 2 "
+            "--tokens 9",
+            "a budget of tokens, epochs: expected one",
+        ),
+        (
+            "plan --model vgg-16 --cluster a100-80g --gpus 8 --batch 8 "
+            "--allow zero --forbid data",
+            "--allow and --forbid together",
+        ),
+        (
             "predict --model none.json --cluster a100-80g --batch 8 --strategy Data(8)",
             "none.json: No such file or directory",
         ),
@@ -289,6 +324,18 @@ def test_a_sequence_of_another_length_changes_the_model() -> None:
 )
 def test_wrong_input_is_one_line_with_the_nearest_choice(line: str, says: str) -> None:
     assert says in refusal(*line.split())
+
+
+def test_a_formula_outside_its_range_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("v = -1: must be 0 or more")
+
+    monkeypatch.setattr(predicting, "predicted", refuse)
+    asked = "predict --model vgg-16 --cluster a100-80g --batch 8 --strategy Data(8)"
+    said = refusal(*asked.split())
+    assert said == "Data(8) for vgg-16: v = -1: must be 0 or more\n"
 
 
 # --- completion, frameworks

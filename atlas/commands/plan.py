@@ -121,6 +121,7 @@ def plan(
         )
     took = time.perf_counter() - begun
     budget = (tokens, epochs, price)
+    forecast.cost(found.shortlist[0], *budget)  # a wrong budget is refused here
     if json:
         common.print_json(plain(found, seen.left_out, budget))
     else:

@@ -7,6 +7,7 @@ import typer
 from atlas.commands import common, forecast, given
 from atlas.commands.common import Json
 from atlas.commands.given import needed
+from atlas.oracle.errors import OracleError
 from atlas.oracle.predict import predict as predicted
 from atlas.oracle.prediction import Prediction
 from atlas.oracle.strategy import AXES, parse
@@ -59,12 +60,14 @@ def predict(
         recompute=recompute or "none",
         flash=flash,
     )
-    found = predicted(
-        given.model_of(needed(model, "--model"), seq),
-        parse(needed(strategy, "--strategy")),
-        where,
-        train,
-    )
+    what, how = needed(model, "--model"), needed(strategy, "--strategy")
+    try:
+        found = predicted(given.model_of(what, seq), parse(how), where, train)
+    except OracleError:
+        raise
+    except ValueError as error:  # a formula's own range
+        raise OracleError(f"{how} for {what}: {error}") from None
+    spent = forecast.cost(found, tokens, epochs, price)
     if json:
         money = forecast.plain_cost(found, tokens, epochs, price)
         common.print_json(
@@ -72,7 +75,7 @@ def predict(
         )
         return
     show(found)
-    if spent := forecast.cost(found, tokens, epochs, price):
+    if spent:
         common.out().print(f"\n[bold]The whole training[/bold]: {spent}")
 
 
