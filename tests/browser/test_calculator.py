@@ -61,6 +61,7 @@ def test_a_permalink_opens_what_was_shared(watched: Callable[..., Any]) -> None:
     ).page
     assert "Filter(4)" in page.locator("#calc-out .strategy").inner_text()
     assert page.locator('[data-axis="tensor"]').is_hidden()
+    assert page.locator('select[name="micro"]').input_value() == "64"  # all of a share
     page.locator('select[name="replicas"]').select_option("zero1")
     assert "Zero(1, 4) * Filter(4)" in page.locator("#calc-out .strategy").inner_text()
     page.go_back()

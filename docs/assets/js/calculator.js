@@ -110,8 +110,9 @@
     const share = sharers && state.batch % sharers === 0 ? state.batch / sharers : 1
     const micros = divisors(share)
     choices("micro", micros)
-    if (!micros.includes(state.micro)) state.micro = micros.filter(n => n <= (state.micro || 1)).pop() || 1
     const piped = (state.pipeline || 1) > 1
+    const most = state.micro || (piped ? 1 : share) // as the oracle has it where nothing is said
+    if (!micros.includes(state.micro)) state.micro = micros.filter(n => n <= most).pop() || 1
     const each = piped && units(m) % state.pipeline === 0 ? units(m) / state.pipeline : 1
     const chunks = divisors(each).filter(n => n > 1)
     if (state.schedule === "interleaved" && !chunks.length) state.schedule = "1f1b"
