@@ -75,7 +75,7 @@ def model_of(name: str, data: Mapping[str, Any]) -> Model:
         return transformer(name, **data["transformer"], epoch=data.get("epoch"))
     layers = []
     for words, at, filters, channels, rows, matrix, glued in data["layers"]:
-        work = Work(**data["works"][at])
+        work = Work(**{Work._fields[i]: value for i, value in data["works"][at]})
         one = Layer(words, work, filters, channels, rows, tuple(matrix), bool(glued))
         layers.append(one)
     return Model(

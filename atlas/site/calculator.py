@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
@@ -95,7 +96,8 @@ def program() -> str:
     end = "return Object.freeze({\n"
     own = own.replace(end, f"{end}  $div: $div, $mod: $mod, $pow: $pow,\n")
     composed = transpile(modules, LEFT_OUT)
-    return own + composed.replace("atlasFormulas", "atlasArithmetic") + _derivations()
+    whole = own + composed.replace("atlasFormulas", "atlasArithmetic") + _derivations()
+    return re.sub(r"\n\s+", "\n", whole)  # a page is weighed
 
 
 def _derivations() -> str:
@@ -165,14 +167,15 @@ def model_data(model: Model) -> dict[str, Any]:
         "tables": model.tables,
         "epoch": model.epoch,
         "layers": layers,
-        "works": [dict(_changed(work)) for work in works],
+        "works": [list(_changed(work)) for work in works],
     }
 
 
-def _changed(work: Work) -> Iterator[tuple[str, Any]]:
-    for name, value in work._asdict().items():
+def _changed(work: Work) -> Iterator[tuple[int, int | float]]:
+    """The fields that are not as by default: place and value, whole where it is."""
+    for i, (name, value) in enumerate(work._asdict().items()):
         if value != Work._field_defaults[name]:
-            yield name, value
+            yield i, int(value) if value == int(value) else value
 
 
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
