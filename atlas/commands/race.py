@@ -192,7 +192,8 @@ def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
             age = "" if r["staleness"] is None else f"{r['staleness']:.2f}"
             age = f"{r['alone']} steps" if r["alone"] else age
             _, at, loss, *_ = r["curve"][-1]
-            figures = [f"{r['rate']:g}", f"{loss:.3f}", f"{at:.0f}", age]
+            ended = f"{loss:.3f}" if loss < 100 else "diverged"
+            figures = [f"{r['rate']:g}", ended, f"{at:.0f}", age]
             figures += [f"{r['bytes'] / 1e6:.1f}", f"{entry['peak'] / 1e3:.0f}"]
             table.add_row(name, *figures)
         table.caption = (

@@ -12,6 +12,7 @@ WIDE, HIGH = 640, 300
 LEFT, RIGHT, ABOVE, BELOW = 46, 10, 10, 34
 AXES = {"samples": "samples seen, by all ranks", "time": "virtual seconds"}
 SPEEDS = {"equal": "equal ranks", "straggler": "rank 1 three times slower"}
+DIVERGED = 100.0  # a loss that no guess of letters or digits has
 Json = dict[str, Any]
 
 
@@ -79,6 +80,11 @@ def _short(name: str) -> str:
     return name.replace("local-parallelism:", "local, ").replace("-", " ")
 
 
+def said(loss: float) -> str:
+    """A loss; what is beyond all sense has diverged."""
+    return f"{loss:.3f}" if loss < DIVERGED else "diverged"
+
+
 def _plot(lines: Json, column: int, says: str) -> str:
     """Loss against one of the two, all strategies."""
     curves = [line["curve"] for line in lines.values()]
@@ -107,7 +113,7 @@ def _plot(lines: Json, column: int, says: str) -> str:
         parts.append(_line(i, name, line["curve"], column, x, y))
     middle = (LEFT + WIDE - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HIGH - 4}">{says}</text>')
-    ends = "; ".join(f"{_short(n)} {c['curve'][-1][2]:.2f}" for n, c in lines.items())
+    ends = "; ".join(f"{_short(n)} {said(c['curve'][-1][2])}" for n, c in lines.items())
     return (
         f'<svg class="curve race" viewBox="0 0 {WIDE} {HIGH}" role="img" '
         f'aria-label="{attr(f"Loss against {says}. Last losses: {ends}")}">'
@@ -143,7 +149,7 @@ def _table(ctx: Context, entries: Json, lines: Json) -> str:
             age = f"{line['staleness']:.2f} ({line['oldest']})"
         _, at, loss, low, high = line["curve"][-1]
         rows.append(
-            f"| {link} | {line['rate']:g} | {loss:.3f} ({low:.3f} to {high:.3f}) "
+            f"| {link} | {line['rate']:g} | {said(loss)} ({said(low)} to {said(high)}) "
             f"| {at:g} | {age} | {amount(line['bytes'])}B "
             f"| {amount(entries[name]['peak'])}B |"
         )
@@ -185,7 +191,9 @@ def claims(races: Json) -> list[str]:
             if worse not in entries or better not in entries:
                 continue
             a, b = (entries[n]["equal"]["curve"][-1] for n in (worse, better))
-            losses = f"{md(_short(worse))} {a[2]:.3f}, {md(_short(better))} {b[2]:.3f}"
+            losses = (
+                f"{md(_short(worse))} {said(a[2])}, {md(_short(better))} {said(b[2])}"
+            )
             rows.append(f"| {md(says)} | {md(task)} | {losses} | {verdict(a, b)} |")
     return rows
 
