@@ -355,8 +355,8 @@ class Finding:
     says: Text = key("the result, in our words")
     read: Literal["paper", "translation", "figure", "abstract", "report", "draft"] = (
         key(
-            "where it was read: the paper, a translation, a figure, the abstract, an earlier "
-            "report of the authors, or a draft"
+            "where it was read: the paper, a translation, a figure, the abstract, an "
+            "earlier report of the authors, or a draft"
         )
     )
     techniques: tuple[TechniqueId, ...] = key("what it is about", default=())

@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,14 @@ def source_hash(root: Path, technique: Technique) -> str:
         for line in (root / path).read_text().splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 digest.update(line.rstrip().encode() + b"\n")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def source_of(root: Path, techniques: Iterable[Technique]) -> str:
+    """Hash of several exemplars: what a study of them was made from."""
+    digest = hashlib.sha256()
+    for technique in sorted(techniques, key=lambda t: t.id):
+        digest.update(source_hash(root, technique).encode())
     return f"sha256:{digest.hexdigest()}"
 
 

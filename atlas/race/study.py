@@ -5,7 +5,6 @@ printed grid with the lowest last loss on a seed of its own, which is not raced 
 where the clock decides what is computed, with each clock anew.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +14,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from atlas import knowledge
 from atlas.bench.study import today, versions
 from atlas.race import runs
 from atlas.race.courses import RANKS, SHARE, SLOWDOWN, Course, Name
 from atlas.race.strategies import ENTRIES, PERIOD, Entry
-from atlas.record import RecordError, compact, write_text
+from atlas.record import RecordError, compact, source_of, write_text
 
 PLACE = Path("measurements") / "studies" / "race.json"
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -122,15 +122,8 @@ def average(races: Sequence[Json]) -> Json:
 
 def sources(root: Path, entries: Iterable[Entry]) -> str:
     """The exemplars and the workload that were raced, as one hash."""
-    from atlas import knowledge
-    from atlas.record import source_hash
-
-    atlas = knowledge.load(root)
-    ids = sorted({e.technique for e in entries})
-    digest = hashlib.sha256()
-    for id in ids:
-        digest.update(source_hash(root, atlas.techniques[id]).encode())
-    return f"sha256:{digest.hexdigest()}"
+    known = knowledge.load(root).techniques
+    return source_of(root, [known[id] for id in {e.technique for e in entries}])
 
 
 def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from atlas.record import source_of
 from atlas.site.context import Context
 from atlas.site.curve import ticks
 from atlas.site.text import amount, attr, md
@@ -43,6 +44,8 @@ def section(ctx: Context) -> Iterator[str]:
         "needed, one of the ranks serves. Choose a line in the legend to hide it. "
         "`atlas race` runs it again."
     )
+    if found["source"] != _source(ctx, found):
+        yield "*Recorded from an older source of the exemplars.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
     for task in found["races"]:
         for speed, words in SPEEDS.items():
@@ -51,6 +54,13 @@ def section(ctx: Context) -> Iterator[str]:
     yield "### What the surveys say, and what we see { #race-claims }"
     yield "\n".join(claims(found["races"]))
     yield from _sweep(found.get("sweep") or {})
+
+
+def _source(ctx: Context, found: Json) -> str:
+    """The hash of what would be raced today."""
+    races = found["races"].values()
+    ids = {entry["technique"] for entries in races for entry in entries.values()}
+    return source_of(ctx.root, [ctx.atlas.techniques[id] for id in ids])
 
 
 def _choice(ctx: Context, entries: Json, task: str, speed: str, words: str) -> str:
@@ -191,9 +201,8 @@ def claims(races: Json) -> list[str]:
             if worse not in entries or better not in entries:
                 continue
             a, b = (entries[n]["equal"]["curve"][-1] for n in (worse, better))
-            losses = (
-                f"{md(_short(worse))} {said(a[2])}, {md(_short(better))} {said(b[2])}"
-            )
+            ends = ((worse, a[2]), (better, b[2]))
+            losses = ", ".join(f"{md(_short(n))} {said(loss)}" for n, loss in ends)
             rows.append(f"| {md(says)} | {md(task)} | {losses} | {verdict(a, b)} |")
     return rows
 
