@@ -60,28 +60,28 @@ def halve_and_double(x: Tensor, r: int, core: int) -> None:
         return flat[first * size : end]
 
     distances = [1 << k for k in range(core.bit_length() - 1)]
+    #: One buffer for all rounds: fresh memory costs more than the additions.
+    arrived = torch.empty_like(chunks(core // 2, core - core // 2))
     for d in reversed(distances):
         keep, give = r & -d, (r ^ d) & -d  # first chunks of the two halves
         with span("halve", label=d):
             kept = chunks(keep, d)
-            kept.add_(swap(chunks(give, d), r ^ d, like=kept))
+            swap(chunks(give, d), arrived[: len(kept)], r ^ d)
+            kept.add_(arrived[: len(kept)])
     for d in distances:
         have, want = r & -d, (r ^ d) & -d
         with span("double", label=d):
-            wanted = chunks(want, d)
-            wanted.copy_(swap(chunks(have, d), r ^ d, like=wanted))
+            swap(chunks(have, d), chunks(want, d), r ^ d)
 
 
-def swap(outgoing: Tensor, partner: int, *, like: Tensor) -> Tensor:
+def swap(outgoing: Tensor, incoming: Tensor, partner: int) -> None:
     """Send to the partner while receiving from it."""
-    incoming = torch.empty_like(like)
     pair = [
         dist.P2POp(dist.isend, outgoing, partner),
         dist.P2POp(dist.irecv, incoming, partner),
     ]
     for work in dist.batch_isend_irecv(pair):
         work.wait()
-    return incoming
 
 
 def reference(w: World) -> Tensor:

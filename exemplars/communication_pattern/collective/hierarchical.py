@@ -49,9 +49,12 @@ def all_reduce(x: Tensor, row: list[int], column: list[int]) -> None:
 def reduce_scatter(chunk: tuple[Tensor, ...], ring: list[int]) -> Tensor:
     """Partial sums go round the ring; the chunk that ends here, finished."""
     i, m = ring.index(dist.get_rank()), len(ring)
+    #: One buffer for all rounds: fresh memory costs more than the additions.
+    arrived = torch.empty_like(chunk[0])
     for k in range(m - 1):
         into = chunk[(i - k - 1) % m]
-        into.add_(pass_on(chunk[(i - k) % m], ring, like=into))
+        pass_on(chunk[(i - k) % m], arrived[: len(into)], ring)
+        into.add_(arrived[: len(into)])
     return chunk[(i + 1) % m]
 
 
@@ -59,20 +62,18 @@ def all_gather(chunk: tuple[Tensor, ...], ring: list[int]) -> None:
     """Finished chunks go round the ring."""
     i, m = ring.index(dist.get_rank()), len(ring)
     for k in range(m - 1):
-        into = chunk[(i - k) % m]
-        into.copy_(pass_on(chunk[(i - k + 1) % m], ring, like=into))
+        pass_on(chunk[(i - k + 1) % m], chunk[(i - k) % m], ring)
 
 
-def pass_on(outgoing: Tensor, ring: list[int], *, like: Tensor) -> Tensor:
+def pass_on(outgoing: Tensor, incoming: Tensor, ring: list[int]) -> None:
     """Send to the next of the ring while receiving from the one before."""
-    i, incoming = ring.index(dist.get_rank()), torch.empty_like(like)
+    i = ring.index(dist.get_rank())
     pair = [
         dist.P2POp(dist.isend, outgoing, ring[(i + 1) % len(ring)]),
         dist.P2POp(dist.irecv, incoming, ring[i - 1]),
     ]
     for work in dist.batch_isend_irecv(pair):
         work.wait()
-    return incoming
 
 
 def reference(w: World) -> Tensor:
