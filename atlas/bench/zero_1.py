@@ -55,8 +55,8 @@ BENCH = Bench(
     production="torch.distributed.optim.ZeroRedundancyOptimizer with DDP",
     what="One Adam step of 4 layers of width 512 in float64, 128 rows.",
     note=(
-        "torch moves at least half as much again: DDP all-reduces the whole gradient (twice "
-        "its size), then each rank broadcasts the parameters it has updated (once). "
+        "torch moves at least half as much again: DDP all-reduces the whole gradient "
+        "(twice its size), then each rank broadcasts the parameters it has updated. "
         "The exemplar reduce-scatters and all-gathers, twice in all; it also sums "
         "the norm for clipping, one number."
     ),
