@@ -231,6 +231,8 @@ def page(ctx: Context) -> str:
     """The whole page; without scripts, one example and the command line."""
     p = example()
     baked = json.dumps(data(), separators=(",", ":")).replace("</", r"<\/")
+    # The script fetches KaTeX when the first formula is asked for.
+    maths = address.link(HERE, "assets/vendor/katex/")
     parts = [
         front(
             "Calculator",
@@ -248,8 +250,7 @@ def page(ctx: Context) -> str:
         raw(
             f'<script type="application/json" id="calc-data">{baked}</script>'
             f'<form class="calc" id="calc-form" hidden>{_controls()}</form>'
-            '<div class="calc-out" id="calc-out" hidden></div>'
-            '<span class="arithmatex" hidden></span>'
+            f'<div class="calc-out" id="calc-out" data-maths="{maths}" hidden></div>'
             f'<div id="calc-example">{_static(p)}</div>'
         ),
     ]

@@ -155,9 +155,19 @@
 
   // A number's formula, with the values put in
 
+  let loading
+  const drawing = () => loading ??= new Promise(done => {
+    const style = document.createElement("link")
+    style.rel = "stylesheet"
+    style.href = `${out.dataset.maths}katex.min.css`
+    const script = document.createElement("script")
+    script.onload = done
+    script.src = `${out.dataset.maths}katex.min.js`
+    document.head.append(style, script)
+  })
   const tex = (text, block = true) => {
     const el = make("div", { class: "tex", tabindex: "0", role: "group", "aria-label": "Formula" })
-    katex.render(text, el, { displayMode: block, throwOnError: false })
+    drawing().then(() => katex.render(text, el, { displayMode: block, throwOnError: false }))
     return el
   }
   const panel = make("section", { class: "why", id: "calc-why", tabindex: "-1", hidden: true, "aria-live": "polite" })

@@ -75,7 +75,7 @@ def test_a_number_opens_its_formula_and_escape_closes_it(
     for button in page.locator("#calc-out button.number").all():
         button.click()
         panel = page.locator("#calc-why")
-        assert panel.locator(".katex").count() >= 1
+        panel.locator(".katex").first.wait_for()  # fetched with the first formula
         assert not panel.locator(".katex-error").count()
         assert "undefined" not in panel.inner_text()
         page.keyboard.press("Escape")
