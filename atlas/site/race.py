@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from math import floor
 from typing import Any
 
 from atlas.record import source_of
@@ -13,6 +14,7 @@ WIDE, HIGH = 640, 300
 LEFT, RIGHT, ABOVE, BELOW = 46, 10, 10, 34
 AXES = {"samples": "samples seen, by all ranks", "time": "virtual seconds"}
 SPEEDS = {"equal": "equal ranks", "straggler": "rank 1 three times slower"}
+TOP = 4.0  # of the plots: what is above lies on the edge
 DIVERGED = 100.0  # a loss that no guess of letters or digits has
 Json = dict[str, Any]
 
@@ -47,7 +49,7 @@ def section(ctx: Context) -> Iterator[str]:
     if found["source"] != _source(ctx, found):
         yield "*Recorded from an older source of the exemplars.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
-    for task in found["races"]:
+    for task in sorted(found["races"], reverse=True):  # digits, then characters
         for speed, words in SPEEDS.items():
             yield _choice(ctx, found["races"][task], task, speed, words)
     yield "</div>"
@@ -99,20 +101,23 @@ def _plot(lines: Json, column: int, says: str) -> str:
     """Loss against one of the two, all strategies."""
     curves = [line["curve"] for line in lines.values()]
     right = max(row[column] for curve in curves for row in curve)
-    top = min(ticks(max(row[2] for curve in curves for row in curve))[-1], 6.0)
+    seen = [row[2] for curve in curves for row in curve if row[2] < DIVERGED]
+    lowest = min(row[3] for curve in curves for row in curve)
+    low = floor(2 * lowest) / 2  # so that what is alike can be told apart
+    levels = [low + v for v in ticks(min(max(seen), TOP) - low)]
+    top = levels[-1]
 
     def x(value: float) -> float:
         return round(LEFT + value / right * (WIDE - LEFT - RIGHT), 1)
 
     def y(value: float) -> float:
-        share = min(value, top) / top
+        share = (min(value, top) - low) / (top - low)
         return round(HIGH - BELOW - share * (HIGH - ABOVE - BELOW), 1)
 
     parts = [
         f'<line class="grid" x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(v)}" y2="{y(v)}"/>'
         f'<text class="left" x="{LEFT - 6}" y="{y(v) + 4}">{v:g}</text>'
-        for v in ticks(top)
-        if v <= top
+        for v in levels
     ]
     parts += [
         f'<text x="{x(v)}" y="{HIGH - BELOW + 16}">{amount(v)}</text>'
@@ -160,7 +165,7 @@ def _table(ctx: Context, entries: Json, lines: Json) -> str:
         _, at, loss, low, high = line["curve"][-1]
         rows.append(
             f"| {link} | {line['rate']:g} | {said(loss)} ({said(low)} to {said(high)}) "
-            f"| {at:g} | {age} | {amount(line['bytes'])}B "
+            f"| {at:.0f} | {age} | {amount(line['bytes'])}B "
             f"| {amount(entries[name]['peak'])}B |"
         )
     return "\n".join(rows)
