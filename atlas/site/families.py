@@ -22,7 +22,7 @@ def axis_page(ctx: Context, axis: Axis) -> str:
     techniques = [t for f in axis.families for t in ctx.of_family(axis.id, f.id)]
     side = ["No technique of this axis is described yet."]
     if techniques:
-        side = [_intro(), _sliders(), _summary(ctx, axis, here)]
+        side = [_intro(), _with_sliders(_summary(ctx, axis, here))]
         side.append(_assumed(ctx, techniques))
     parts = [
         front(axis.name, description=axis.question),
@@ -246,8 +246,7 @@ def _side_by_side(ctx: Context, found: Sequence[Technique], here: str) -> Iterat
     yield "## Side by side"
     if any(counting(t) for t in found):
         yield _intro()
-        yield _sliders()
-        yield _numbers(ctx, found, here)
+        yield _with_sliders(_numbers(ctx, found, here))
     bare = [t for t in found if not counting(t)]
     if bare:
         names = ", ".join(_a(here, f"{t.path}.md", t.name) for t in bare)
@@ -290,8 +289,13 @@ def _numbers(ctx: Context, found: Sequence[Technique], here: str) -> str:
     return _wide(f"<thead><tr>{heads}</tr></thead>{''.join(bodies)}", "numbers")
 
 
+def _with_sliders(table: str) -> str:
+    """Together in a box: the sliders stay in sight as long as their table does."""
+    return raw(f"<div>{_sliders()}{table}</div>")
+
+
 def _wide(inside: str, kind: str) -> str:
-    return raw(
+    return (
         '<div class="wide tall" tabindex="0" role="region" aria-label="Side by side">'
         f'<table class="{kind}">{inside}</table></div>'
     )
