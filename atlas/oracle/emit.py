@@ -20,6 +20,7 @@ round as Python's do, and a larger result is rounded to 53 bits.
 """
 
 import ast
+import functools
 import inspect
 import json
 import math
@@ -136,6 +137,7 @@ _RESERVED = """
 """
 
 
+@functools.cache  # finding a function in its file is slow, and pages ask often
 def _read(fn: Callable[..., Any]) -> _Source:
     try:
         lines, first = inspect.getsourcelines(fn)
