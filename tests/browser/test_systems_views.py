@@ -233,6 +233,14 @@ def test_differences_come_first_and_equal_rows_fold(
     assert search_of(page).endswith("&equal=0")
 
 
+def side_by_side(page: Any, count: int) -> None:
+    """So many things are compared, at once or when their data has come."""
+    page.wait_for_function(
+        "n => document.querySelectorAll('table.compare thead th').length === n",
+        arg=count,
+    )
+
+
 def test_things_are_chosen_with_the_keyboard_alone(
     watched: Callable[..., Any],
 ) -> None:
@@ -253,14 +261,14 @@ def test_things_are_chosen_with_the_keyboard_alone(
     page.keyboard.press("ArrowDown")
     chosen = page.locator("[aria-selected=true]").inner_text()
     page.keyboard.press("Enter")
-    assert page.locator("table.compare thead th").count() == 3
+    side_by_side(page, 3)
     assert page.locator("thead th a").last.inner_text() in chosen
     page.keyboard.type("zzz")
     assert page.get_by_text('Nothing is called "zzz".').is_visible()
     page.keyboard.press("Escape")
     assert page.get_by_role("listbox").count() == 0
     page.go_back()
-    assert page.locator("table.compare thead th").count() == 2
+    side_by_side(page, 2)
 
 
 def test_a_search_box_knows_other_names(
