@@ -4,20 +4,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
 from atlas.bench.bsp import random_rows
+from atlas.bench.hooked import SETTLED, hooked
 from atlas.bench.pair import Bench, Case, Pair, Side, sized
 from exemplars.communication_pattern.sparsification import (
     top_k_error_feedback as exemplar,
 )
 from exemplars.runtime import World
 from exemplars.workload import Task
-
-#: DDP orders its bucket anew after the first step: the hook starts after that.
-SETTLED = 2
-ONE_BUCKET = 1024  # MiB: top-k of the whole gradient, as ours
 
 
 class State:
@@ -68,30 +64,9 @@ def make(w: World, *, width: int, kept: int, batch: int) -> Pair:
     steps = exemplar.train(w, task, model, top_k)
     return Pair(
         ours=Side(lambda: next(steps), lambda: list(model.parameters())),
-        theirs=hooked(w, task, kept),
+        theirs=hooked(w, task, exemplar.RATE, State(kept), hook),
         slack=256,
     )
-
-
-def hooked(w: World, task: Task, kept: int) -> Side:
-    """The same training in DDP, with the hook."""
-    model = task.model().to(w.device)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=ONE_BUCKET)
-    ddp.register_comm_hook(State(kept), hook)
-    sgd = torch.optim.SGD(model.parameters(), lr=exemplar.RATE)
-
-    def step() -> float:
-        x, y = task.batch(0, 0)
-        sgd.zero_grad()
-        loss = task.loss(ddp, x, y) / y.numel()
-        loss.backward()
-        sgd.step()
-        return loss.item()
-
-    for _ in range(SETTLED):
-        step()
-    model.load_state_dict(task.model().state_dict())
-    return Side(step, lambda: list(model.parameters()))
 
 
 BENCH = Bench(
