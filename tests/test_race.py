@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from atlas.cli import app
+from atlas.knowledge import find_root
 from atlas.race import NAMES, runs, study, sweep
 from atlas.race.courses import RANKS, Course, Name, network, task
 from atlas.race.strategies import ENTRIES, exemplar
+from atlas.record import RecordError
 from atlas.site.race import verdict
 
 SHORT = Course("digits", 12, 0.3, looks=3)
@@ -146,3 +148,20 @@ def test_a_race_prints_a_table_that_fits() -> None:
     done = CliRunner().invoke(app, ["race", NAMES[0], *fast], env={"COLUMNS": "80"})
     assert done.exit_code == 0
     assert done.stdout.count(NAMES[0]) == 2  # with and without a straggler
+
+
+def test_a_strategy_that_always_diverges_is_told_in_one_line() -> None:
+    hot = replace(SHORT, task="characters", steps=40)
+    with pytest.raises(RecordError, match=r"diverges at every rate \(1e\+06\)"):
+        study.best(ENTRIES["downpour"], hot, (1e6,), print)
+
+
+def test_the_kept_sweep_is_the_one_that_would_be_made() -> None:
+    kept = study.kept(find_root())["sweep"]
+    assert list(kept) == [sweep.TASK]
+    made = kept[sweep.TASK]
+    assert made["grid"] == list(sweep.RATES)
+    assert made["most"] == sweep.MOST
+    batches = [RANKS * share for share in sweep.SHARES]
+    for name in sweep.METHODS:
+        assert [point["batch"] for point in made["points"][name]] == batches

@@ -11,10 +11,12 @@ from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.launch import LaunchError
 from atlas.race import NAMES
+from atlas.site.race import said
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from atlas.race.courses import Name
     from atlas.race.study import Plan
 
 Names = Annotated[
@@ -78,17 +80,21 @@ def race(
     atlas race --write
     """
     from atlas.race import study
+    from atlas.race import sweep as sweeps
 
     if list_:
         typer.echo("\n".join(NAMES))
         return
     plan = _plan(names or [], task, seeds, steps, rate, straggler)
     root = knowledge.find_root()
-    whole = not (names or task or steps or rate or seeds != 3 or straggler is not None)
-    if write and not (whole or sweep):
+    narrowed = names or task or steps or rate or seeds != 3 or straggler is not None
+    if write and (narrowed or sweep):
         raise Wrong("--write keeps the whole study: leave out names and options", 2)
+    tasks = plan.tasks if task else (sweeps.TASK,)
+    rates = plan.grid if rate else sweeps.RATES
+    chosen = {t: rates for t in tasks} if sweep or write else {}
     try:
-        made, swept = _measured(plan, sweep or write, not sweep or write)
+        made, swept = _measured(plan, chosen, races=not sweep)
     except LaunchError as error:
         raise Wrong(f"{error.summary}; nothing was kept", 1) from None
     if write:
@@ -131,19 +137,20 @@ def _plan(
 
 
 def _measured(
-    plan: "Plan", sweep: bool, races: bool
+    plan: "Plan", swept: dict["Name", tuple[float, ...]], *, races: bool
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The races, if wanted, and the sweeps, by task the rates to try."""
     from atlas.race import study
     from atlas.race import sweep as sweeps
 
-    swept = len(sweeps.METHODS) * len(sweeps.SHARES) * len(plan.grid)
-    total = plan.total * races + swept * len(plan.tasks) * sweep
+    each = len(sweeps.METHODS) * len(sweeps.SHARES)
+    total = plan.total * races + sum(each * len(rates) for rates in swept.values())
     with _progress(total) as progress:
         made = study.race(plan, progress) if races else {}
-        found: dict[str, Any] | None = None
-        if sweep:
-            found = {t: sweeps.sweep(t, progress, grid=plan.grid) for t in plan.tasks}
-    return made, found
+        found: dict[str, Any] = {}
+        for task, grid in swept.items():
+            found[task] = sweeps.sweep(task, progress, grid=grid)
+    return made, found or None
 
 
 @contextlib.contextmanager
@@ -181,7 +188,10 @@ def _plain_table(title: str, *headings: str) -> "Table":
 
 def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
     """One with equal ranks, one with a straggler."""
-    titles = {"equal": "equal ranks", "straggler": "rank 1 three times slower"}
+    from atlas.race.courses import SLOWDOWN
+
+    slow = f"rank 1 {SLOWDOWN} times slower"
+    titles = {"equal": "equal ranks", "straggler": slow}
     for key, words in titles.items():
         found = [(name, e, e[key]) for name, e in entries.items() if key in e]
         if not found:
@@ -192,8 +202,7 @@ def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
             age = "" if r["staleness"] is None else f"{r['staleness']:.2f}"
             age = f"{r['alone']} steps" if r["alone"] else age
             _, at, loss, *_ = r["curve"][-1]
-            ended = f"{loss:.3f}" if loss < 100 else "diverged"
-            figures = [f"{r['rate']:g}", ended, f"{at:.0f}", age]
+            figures = [f"{r['rate']:g}", said(loss), f"{at:.0f}", age]
             figures += [f"{r['bytes'] / 1e6:.1f}", f"{entry['peak'] / 1e3:.0f}"]
             table.add_row(name, *figures)
         table.caption = (

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from atlas.bench.pair import sized
 from atlas.race.courses import RANKS, TOKENS, WIDTH, Course, head, network, task, vector
 from exemplars.runtime import World
 
@@ -44,11 +45,11 @@ def exemplar(path: str, **settings: Any) -> Iterator[Any]:
     """An exemplar with its constants set, for a while."""
     module = importlib.import_module(f"exemplars.sync_strategy.{path}")
     before = {name: getattr(module, name) for name in settings}
-    vars(module).update(settings)
+    sized(module, **settings)
     try:
         yield module
     finally:
-        vars(module).update(before)
+        sized(module, **before)
 
 
 def synchronous(w: World, course: Course, look: Look) -> Extras:

@@ -100,6 +100,10 @@ def best(
         found = runs.run(entry, replace(course, rate=rate, looks=1))
         losses.append(_finite(found["curve"][-1][2]))
     lowest = min(x if x is not None else inf for x in losses)
+    if lowest == inf:
+        rates = ", ".join(f"{rate:g}" for rate in grid)
+        what = f"{entry.name} on {course.task} diverges at every rate ({rates})"
+        raise RecordError(f"{what}; add a lower one with --rate")
     return grid[losses.index(lowest)], [x if x is not None else -1.0 for x in losses]
 
 

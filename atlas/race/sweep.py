@@ -12,24 +12,26 @@ from typing import Any
 from atlas.race import runs
 from atlas.race.courses import RANKS, Course, Name
 from atlas.race.strategies import ENTRIES
-from atlas.race.study import GRID, Progress
+from atlas.race.study import Progress
 
 METHODS = (
     "bsp-synchronous-sgd",
     "local-parallelism:chunked",
     "local-parallelism:greedy",
 )
-SHARES = (1, 2, 4, 8, 16, 32, 64)  # samples a rank; a step has four times as many
+TASK: Name = "digits"  # the one that is swept unless another is asked for
+SHARES = (1, 2, 4, 8, 16, 32)  # samples a rank; a step has four times as many
+RATES = (0.1, 0.3, 1.0, 3.0)  # the upper part of the race's grid
 TARGET: dict[Name, float] = {"digits": 0.5, "characters": 3.0}
-MOST = 400  # steps
-LOOKS = 80
+MOST = 240  # steps
+LOOKS = 60
 
 
 def sweep(
     task: Name,
     progress: Progress = lambda text: None,
     shares: Sequence[int] = SHARES,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] = RATES,
     most: int = MOST,
 ) -> dict[str, Any]:
     """By method: for every batch the steps to the target, at the best rate."""
@@ -46,7 +48,8 @@ def sweep(
                 found += [] if steps is None else [(steps, rate)]
             fewest = min(found, default=None)
             points[name].append(_point(name, RANKS * share, fewest))
-    return {"task": task, "target": TARGET[task], "most": most, "points": points}
+    made = {"task": task, "target": TARGET[task], "most": most, "grid": list(grid)}
+    return {**made, "points": points}
 
 
 def steps_to(

@@ -13,7 +13,7 @@ from atlas.site.text import amount, attr, md
 WIDE, HIGH = 640, 300
 LEFT, RIGHT, ABOVE, BELOW = 46, 10, 10, 34
 AXES = {"samples": "samples seen, by all ranks", "time": "virtual seconds"}
-SPEEDS = {"equal": "equal ranks", "straggler": "rank 1 three times slower"}
+TASKS = ("digits", "characters")
 TOP = 4.0  # of the plots: what is above lies on the edge
 DIVERGED = 100.0  # a loss that no guess of letters or digits has
 Json = dict[str, Any]
@@ -49,8 +49,9 @@ def section(ctx: Context) -> Iterator[str]:
     if found["source"] != _source(ctx, found):
         yield "*Recorded from an older source of the exemplars.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
-    for task in sorted(found["races"], reverse=True):  # digits, then characters
-        for speed, words in SPEEDS.items():
+    slow = f"rank 1 {given['slowdown']} times slower"
+    for task in TASKS:
+        for speed, words in (("equal", "equal ranks"), ("straggler", slow)):
             yield _choice(ctx, found["races"][task], task, speed, words)
     yield "</div>"
     yield "### What the surveys say, and what we see { #race-claims }"
@@ -202,7 +203,8 @@ def claims(races: Json) -> list[str]:
     """By task: does the first end higher than the second, beyond the seeds' range?"""
     rows = ["| what is said | task | losses | seen here? |", "|---|---|---|---|"]
     for worse, better, says in CLAIMS:
-        for task, entries in races.items():
+        for task in TASKS:
+            entries = races[task]
             if worse not in entries or better not in entries:
                 continue
             a, b = (entries[n]["equal"]["curve"][-1] for n in (worse, better))
@@ -228,13 +230,14 @@ def _sweep(sweeps: Json) -> Iterator[str]:
     yield (
         "Laskin 2020 argues that beyond some batch size data parallelism has nothing "
         "left to give, and that layers which learn alone can still be spread. Steps to "
-        "a loss, each at its best rate of the grid; serial time in forwards of one "
+        "a loss, each at its best rate; serial time in forwards of one "
         "layer with a rank for every sample (backprop goes through four layers and "
         "back, chunks of two through two, greedy layers through one); compute is what "
         "all samples take together."
     )
     for task, found in sweeps.items():
-        yield f"**{md(task)}**, to a loss of {found['target']:g}:"
+        rates = ", ".join(f"{rate:g}" for rate in found["grid"])
+        yield f"**{md(task)}**, to a loss of {found['target']:g}; rates {rates}:"
         yield "\n".join(_sweep_rows(found))
 
 
