@@ -26,7 +26,7 @@ from atlas.oracle.units import count, seconds, size
 from atlas.site import frameworks
 
 WHY = (
-    "These are five to measure, not one to trust: predictions of neighbours differ by "
+    "These are to be measured, none to be trusted: predictions of neighbours differ by "
     "less than their error, and a single first place can be badly wrong."
 )
 #: What can be allowed or forbidden: axes, stages of ZeRO, schedules.
