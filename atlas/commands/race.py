@@ -190,7 +190,7 @@ def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
     """One with equal ranks, one with a straggler."""
     from atlas.race.courses import SLOWDOWN
 
-    slow = f"rank 1 {SLOWDOWN} times slower"
+    slow = f"rank 1 slower by a factor of {SLOWDOWN}"
     titles = {"equal": "equal ranks", "straggler": slow}
     for key, words in titles.items():
         found = [(name, e, e[key]) for name, e in entries.items() if key in e]

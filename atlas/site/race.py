@@ -49,7 +49,7 @@ def section(ctx: Context) -> Iterator[str]:
     if found["source"] != _source(ctx, found):
         yield "*Recorded from an older source of the exemplars.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
-    slow = f"rank 1 {given['slowdown']} times slower"
+    slow = f"rank 1 slower by a factor of {given['slowdown']}"
     for task in TASKS:
         for speed, words in (("equal", "equal ranks"), ("straggler", slow)):
             yield _choice(ctx, found["races"][task], task, speed, words)
@@ -233,7 +233,7 @@ def _sweep(sweeps: Json) -> Iterator[str]:
         "a loss, each at its best rate; serial time in forwards of one "
         "layer with a rank for every sample (backprop goes through four layers and "
         "back, chunks of two through two, greedy layers through one); compute is what "
-        "all samples take together."
+        "all samples take together, local classifiers left out."
     )
     for task, found in sweeps.items():
         rates = ", ".join(f"{rate:g}" for rate in found["grid"])
