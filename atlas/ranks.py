@@ -39,6 +39,7 @@ PRELOAD = (
     "cloudpickle",
     "exemplars.runtime",
     "exemplars.workload",
+    "atlas.record",  # whose function runs an exemplar: else every rank imports it
 )
 
 
