@@ -405,17 +405,22 @@ def _close_servers() -> None:
 
 
 def torchrun(
-    arguments: Iterable[str], *, ranks: int, timeout: float = 120.0
+    arguments: Iterable[str],
+    *,
+    ranks: int,
+    timeout: float = 120.0,
+    python: str = sys.executable,
+    env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """The real torchrun on this machine, in a session of its own; ends in time."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [python, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), *arguments]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**_ONEDNN, **os.environ, **_THREADS},
+        env={**_ONEDNN, **os.environ, **_THREADS, **(env or {})},
         start_new_session=True,
     ) as process:
         try:

@@ -1,14 +1,21 @@
 """Every exemplar's claims hold, at every rank count it allows; its mutants fail."""
 
+import ast
 import importlib
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm
 
 from atlas import emulate, record
 from atlas.knowledge import Mutant, Technique, load
 from atlas.launch import LaunchError, torchrun
+from atlas.ranks import PRELOAD
 from atlas.verdict import failed, judge
 
 ROOT = Path(__file__).parent.parent
@@ -94,19 +101,109 @@ def test_rank_counts_that_cannot_work_are_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.torchrun
-@pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
-def test_the_torchrun_line_in_the_docstring_runs_as_written(
-    technique: Technique,
-) -> None:
+def torchrun_line(technique: Technique) -> tuple[int, str]:
+    """The rank count and the module of the line in the docstring."""
     text = (ROOT / technique.exemplar).read_text()
     line = re.search(r"torchrun --standalone --nproc-per-node (\d) -m (\S+)\n", text)
     assert line is not None
     assert line[2] == technique.module
-    done = torchrun(["-m", line[2]], ranks=int(line[1]))
+    return int(line[1]), line[2]
+
+
+def says_that_it_holds(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert "holds" in done.stdout
     assert "FAILS" not in done.stdout
+
+
+@pytest.fixture(scope="session")
+def warm_python(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, dict[str, str]]]:
+    with warm.python(tmp_path_factory.mktemp("warm")) as made:
+        yield made
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
+def test_the_torchrun_line_in_the_docstring_runs_as_written(
+    technique: Technique, warm_python: tuple[str, dict[str, str]]
+) -> None:
+    python, variables = warm_python
+    ranks, module = torchrun_line(technique)
+    says_that_it_holds(
+        torchrun(["-m", module], ranks=ranks, python=python, env=variables)
+    )
+
+
+@pytest.mark.torchrun
+def test_a_warm_python_ends_as_a_cold_one_would(
+    warm_python: tuple[str, dict[str, str]], tmp_path: Path
+) -> None:
+    """One rank fails: torchrun hears of it and kills the others, who would wait."""
+    source = (
+        "import os, threading\nif os.environ['RANK'] == '1':\n    raise OSError(5)\n"
+    )
+    (tmp_path / "one_fails.py").write_text(source + "threading.Event().wait(60)\n")
+    python, variables = warm_python
+    variables = {**variables, "PYTHONPATH": str(tmp_path)}
+    start = time.monotonic()
+    done = torchrun(["-m", "one_fails"], ranks=2, python=python, env=variables)
+    assert done.returncode == 1
+    assert "OSError: 5" in done.stderr
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize("name", ["ring-all-reduce", "zero-3", "local-sgd"])
+def test_the_torchrun_line_runs_where_no_python_is_warm(name: str) -> None:
+    """One of each axis: the whole line with interpreters that start from nothing."""
+    ranks, module = torchrun_line(load(ROOT).techniques[name])
+    says_that_it_holds(torchrun(["-m", module], ranks=ranks))
+
+
+def dotted(text: str) -> Iterator[tuple[str, bool]]:
+    """The modules and what is in them that a source names; whether to import them."""
+    tree = ast.parse(text)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for a in node.names:
+                yield a.name, True
+                names[a.asname or a.name.split(".")[0]] = (
+                    a.name if a.asname else a.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module), True
+            for a in node.names:
+                yield f"{node.module}.{a.name}", True
+                names[a.asname or a.name] = f"{node.module}.{a.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            root, _, rest = ast.unparse(node).partition(".")
+            if root in names:
+                yield f"{names[root]}.{rest}", False
+
+
+def test_an_exemplar_imports_what_it_names() -> None:
+    """Warm or cold: it leans on no module that something else has imported."""
+    asked = (
+        "import importlib, sys, exemplars.runtime; print(*sys.modules);"
+        f"[importlib.import_module(m) for m in {warm.PRELOAD + PRELOAD}];"
+        "print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", asked]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    cold, all_ = (set(line.split()) for line in done.stdout.splitlines())
+    assert "torch._dynamo" in all_ - cold
+    for technique in WRITTEN:
+        found = list(dotted((ROOT / technique.exemplar).read_text()))
+        own = {name for name, imported in found if imported}
+        own |= {f"exemplars.{name}" for name in ("runtime", "workload")}
+        for name, _ in found:
+            parts = name.split(".")
+            above = {".".join(parts[:i]) for i in range(1, len(parts) + 1)}
+            assert not (above & all_) - cold - own, f"{technique.exemplar}: {name}"
 
 
 def test_the_table_in_the_docstring_is_the_schedule() -> None:
