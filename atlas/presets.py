@@ -32,9 +32,11 @@ from atlas.oracle.transformer import transformer
 from atlas.typed import BAD, Reader, Rule, key, schema
 from atlas.yamlmarks import Problem, Refused, read_text, read_tree, shown
 
-__all__ = ["cluster", "clusters", "load", "model", "models"]
+__all__ = ["cluster", "clusters", "items", "load", "model", "models"]
 
 ASSUMED = "assumed"  # the source of a constant that nobody published
+MEASURED = "measured"  # the source of one that `atlas calibrate` has found
+WORDS = (ASSUMED, MEASURED)
 
 Positive = Annotated[
     float, Rule("more than 0", lambda x: x > 0, (("exclusiveMinimum", 0),))
@@ -74,12 +76,13 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a network: one of conv, pool, bottleneck and linear."""
+    """One line of a network: one of conv, pool, basic, bottleneck and linear."""
 
     conv: Count | None = key("filters of a convolution", default=None)
     pool: Literal["max", "average", "all"] | None = key(
         "the kind of pooling; all: over the whole map", default=None
     )
+    basic: Count | None = key("filters of a residual block of two", default=None)
     bottleneck: Count | None = key("filters of the middle convolution", default=None)
     linear: Count | None = key("outputs of a linear layer", default=None)
     kernel: Count = key("side of the window", default=3)
@@ -184,6 +187,28 @@ class BandSpec:
 
 
 @dataclass(frozen=True)
+class FittedSpec:
+    """How well a line fits what was measured of one thing."""
+
+    what: Text = key("what was measured, and on how many ranks")
+    points: Count = key("sizes that were measured")
+    error: NotNegative = key("mean relative error of the fit")
+    low: Positive = key("the lowest measured over fitted")
+    high: Positive = key("the highest")
+
+
+@dataclass(frozen=True)
+class CalibrationSpec:
+    """Where and when `atlas calibrate` measured, and how well its lines fit."""
+
+    recorded: Text = key("the date")
+    cores: Count = key("processors of the machine")
+    backend: Text = key("gloo or nccl")
+    versions: Mapping[Id, Text] = key("of python and torch")
+    fitted: tuple[FittedSpec, ...] = key("how well the lines fit")
+
+
+@dataclass(frozen=True)
 class ClusterFile:
     """Devices and what connects them."""
 
@@ -201,6 +226,9 @@ class ClusterFile:
     )
     host_memory: Positive | None = key("bytes of it for a device", default=None)
     band: BandSpec | None = key("of predictions, if any were checked", default=None)
+    calibration: CalibrationSpec | None = key(
+        "how this machine was measured, if it was", default=None
+    )
 
 
 def models(root: Path | None = None) -> list[str]:
@@ -221,6 +249,19 @@ def model(name: str, root: Path | None = None) -> Model:
     _raise(reader.problems)
     assert built is not None
     return built
+
+
+def items(name: str, root: Path | None = None) -> tuple[Item, ...]:
+    """The layers of a convolutional network by name; raises as `model` does."""
+    made, reader = _read(_path(root, "models", name), ModelFile, root)
+    _raise(reader.problems)
+    if made.cnn is None:
+        raise OracleError(f"{name} is no convolutional network: it has no such layers")
+    return tuple(_items(made.cnn))
+
+
+def _items(cnn: Network) -> list[Item]:
+    return [Item(**dataclasses.asdict(line)) for line in cnn.layers]
 
 
 def cluster(name: str, root: Path | None = None) -> oracle.Cluster:
@@ -283,9 +324,10 @@ def _read(path: Path, kind: type, root: Path | None) -> tuple[Any, Reader]:
     made = reader.record(node, kind)
     keys = _papers(home)
     for used in reader.references:
-        if not IS_LINK.holds(used.name) and used.name not in {*keys, ASSUMED}:
+        if not IS_LINK.holds(used.name) and used.name not in {*keys, *WORDS}:
             what = f"unknown source {shown(used.name)}"
-            reader.note(used.mark, what, f"a key of papers.bib, a link, or {ASSUMED}")
+            words = " or ".join(WORDS)
+            reader.note(used.mark, what, f"a key of papers.bib, a link, {words}")
     return made, reader
 
 
@@ -314,10 +356,12 @@ def _build(made: ModelFile, name: str, reader: Reader) -> Model | None:
             sources = dict(made.sources)
             return transformer(name, **given, epoch=made.epoch, sources=sources)
         if made.cnn is not None:
-            items = [Item(**dataclasses.asdict(line)) for line in made.cnn.layers]
-            image = made.cnn.image
             return network(
-                name, image, items, epoch=made.epoch, sources=dict(made.sources)
+                name,
+                made.cnn.image,
+                _items(made.cnn),
+                epoch=made.epoch,
+                sources=dict(made.sources),
             )
         assert made.recommender is not None
         given = dataclasses.asdict(made.recommender)

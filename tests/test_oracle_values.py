@@ -106,7 +106,7 @@ REFUSED = [
     ("llama3-8b", "Context(16, 'ulysses')", "for 8 heads: expected 8"),
     ("dlrm", "Embedding(27)", "expected at most 26: it has 26 tables"),
     ("resnet-50", "Zero(1, 2) * Compress()", "Compress is for Data"),
-    ("resnet-50", "Pipeline(4, 'interleaved', 5)", "ranks times chunks that divide"),
+    ("resnet-50", "Pipeline(4, 'interleaved', 3)", "ranks times chunks that divide"),
 ]
 
 

@@ -22,10 +22,11 @@ Shape = tuple[int, ...]  # channels, then rows, columns, ...
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a network's list: one of conv, pool, bottleneck and linear."""
+    """One line of a network's list: one of conv, pool, basic, bottleneck and linear."""
 
     conv: int | None = None  # filters
     pool: Literal["max", "average", "all"] | None = None  # all: over the whole map
+    basic: int | None = None  # filters of a residual block of two 3 x 3
     bottleneck: int | None = None  # filters of its 3 x 3; it makes four times as many
     linear: int | None = None  # outputs
     kernel: int = 3
@@ -104,14 +105,16 @@ def _made(shape: Shape, item: Item, first: bool) -> Iterator[tuple[Layer, Shape]
     """The layers of one line, each with the shape that it leaves."""
     if item.conv is not None:
         yield convolution(shape, item, item.conv)
+    elif item.basic is not None:
+        yield from _residual(shape, item, item.basic, first, kernels=(3, 3))
     elif item.bottleneck is not None:
-        yield from _bottleneck(shape, item, item.bottleneck, first)
+        yield from _residual(shape, item, item.bottleneck, first, kernels=(1, 3, 1))
     elif item.linear is not None:
         yield convolution((math.prod(shape), 1), replace(item, kernel=1), item.linear)
     elif item.pool is not None:
         yield _pool(shape, item)
     else:
-        raise OracleError("a layer without conv, pool, bottleneck or linear")
+        raise OracleError("a layer without conv, pool, basic, bottleneck or linear")
 
 
 def _size(n: int, item: Item, kernel: int) -> int:
@@ -191,23 +194,29 @@ def _pool(shape: Shape, item: Item) -> tuple[Layer, Shape]:
     return Layer(f"{item.pool} pool", work, rows=rows, glued=False), (c, *after)
 
 
-def _bottleneck(
-    shape: Shape, item: Item, filters: int, first: bool
+def _residual(
+    shape: Shape, item: Item, filters: int, first: bool, kernels: tuple[int, ...]
 ) -> Iterator[tuple[Layer, Shape]]:
-    """1 x 1, 3 x 3 with the stride, 1 x 1, and a shortcut that is added."""
+    """Convolutions, and a shortcut that is added; no pipeline cuts between them.
+
+    Two of 3 x 3, the first with the stride; or 1 x 1, 3 x 3 with the stride, and a
+    1 x 1 that makes four times as many maps.
+    """
     plain = Item(norm=True, bias=False, kernel=1)
-    one, between = convolution(shape, plain, filters)
     stride = item.stride if first else 1
-    yield one, between
-    middle = replace(plain, kernel=3, stride=stride)
-    three, between = convolution(between, middle, filters)
-    yield three, between
-    last, after = convolution(between, plain, 4 * filters)
+    made = filters * (4 if len(kernels) == 3 else 1)
+    between = shape
+    for i, kernel in enumerate(kernels[:-1]):
+        moves = stride if kernel == 3 and 3 not in kernels[:i] else 1
+        way = replace(plain, kernel=kernel, stride=moves)
+        layer, between = convolution(between, way, filters)
+        yield replace(layer, glued=True), between
+    last, after = convolution(between, replace(plain, kernel=kernels[-1]), made)
     y = math.prod(after)
     work = last.work._replace(moved=last.work.moved + 3 * y)  # the sum
     if first and shape != after:
         way = replace(plain, stride=stride, relu=False)
-        short, _ = convolution(shape, way, 4 * filters)
-        kept = short.work._replace(kept=y)  # what enters is kept by the first 1 x 1
+        short, _ = convolution(shape, way, made)
+        kept = short.work._replace(kept=y)  # what enters is kept by the first of all
         yield replace(short, work=kept, name="shortcut", glued=True), after
     yield replace(last, work=work), after

@@ -1,0 +1,1 @@
+"""How far the oracle is to be trusted: predicted steps against measured ones."""

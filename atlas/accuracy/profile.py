@@ -1,0 +1,246 @@
+"""What a network's units cost on this machine, timed at other sizes than are judged.
+
+ParaDL times every layer on one device and adds up. So does this, with two cares.
+All ranks time at once, for they share caches and memory as they will in training.
+And a layer is timed at two batches, of which neither is the one that is judged, and
+with a quarter of its filters or channels, where half is judged: what lies between is
+a straight line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atlas.accuracy.networks import Network, Parts, build
+from atlas.accuracy.programs import Flat, RowMean, RowPool, WholeMap
+from atlas.bench.pair import sized
+from atlas.calibrate.timing import slowest, timed
+from atlas.oracle.model import Model
+from exemplars.parameter_distribution.within_sample import spatial
+from exemplars.runtime import World
+from exemplars.workload import Norm
+
+__all__ = ["Costs", "Pace", "costs", "paced", "profiled"]
+
+QUARTER = 4
+BLOCK = 1_000_000  # parameters of an update that is timed
+PEAK, BANDWIDTH = 1e11, 1e10  # units in which a paced model is written
+
+Seconds = dict[str, list[float]]
+
+
+def profiled(w: World, net: Network, rows: bool, repeats: int) -> dict[int, Any]:
+    """On a rank: by batch, the seconds of units and of their products.
+
+    `rows`: with the modules of those that cut samples by rows, and no neighbour.
+    """
+    found: dict[int, Any] = {}
+    for size in net.calibrated:
+        made = build(net, alone(net)) if rows else build(net)
+        seen = list(_units(made.to(w.device), net, size))
+        found[size] = {
+            "units": [timed(w, _both(unit, x), repeats) for unit, x in seen],
+            "products": [
+                {key: timed(w, work, repeats) for key, work in _products(unit, x)}
+                for unit, x in seen
+            ]
+            if not rows
+            else [],
+        }
+    found["update"] = timed(w, _update(w), repeats)  # type: ignore[index]
+    return found
+
+
+def _units(
+    net: nn.Sequential, case: Network, batch: int
+) -> Iterator[tuple[nn.Module, Tensor]]:
+    """Every unit with what enters it; its gradients have their place already."""
+    Flat(net)
+    x = torch.rand(batch, *case.image)
+    for i, unit in enumerate(net):
+        yield unit, x.detach().requires_grad_(i > 0)
+        with torch.no_grad():
+            x = unit(x)
+
+
+def _both(unit: nn.Module, x: Tensor) -> Callable[[], object]:
+    """Forward and backward."""
+    with torch.no_grad():
+        dy = torch.ones_like(unit(x))
+
+    def work() -> None:
+        x.grad = None
+        unit(x).backward(dy)
+
+    return work
+
+
+def _products(
+    unit: nn.Module, x: Tensor
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The unit's convolutions and linear layers: whole, and two quarters of each."""
+    for name, layer, entered in _layers(unit, x):
+        yield f"{name} whole", _both(layer, entered)
+        for part, cut, less in _quarters(layer, entered):
+            yield f"{name} {part}", _both(cut, less)
+
+
+def _layers(unit: nn.Module, x: Tensor) -> list[tuple[str, Any, Tensor]]:
+    found: list[tuple[str, Any, Tensor]] = []
+
+    def see(layer: nn.Module, entered: tuple[Tensor], _: Tensor) -> None:
+        grows = entered[0].requires_grad
+        x = entered[0].detach().clone().requires_grad_(grows)
+        found.append((str(len(found)), layer, x))
+
+    kinds = nn.Conv2d | nn.Conv3d | nn.Linear
+    layers = [m for m in unit.modules() if isinstance(m, kinds)]
+    hooks = [m.register_forward_hook(see) for m in layers]
+    unit(x)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def _quarters(layer: Any, x: Tensor) -> Iterator[tuple[str, nn.Module, Tensor]]:
+    """A quarter of the filters, and of the channels if there are enough."""
+    bias = layer.bias is not None
+    less = x.detach()[:, : x.shape[1] // QUARTER].contiguous()
+    less = less.requires_grad_(x.requires_grad)
+    if isinstance(layer, nn.Linear):
+        c, f = layer.in_features, layer.out_features
+        yield "filters", nn.Linear(c, f // QUARTER), x
+        yield "channels", nn.Linear(c // QUARTER, f), less
+        return
+    rest = (layer.kernel_size, layer.stride, layer.padding)
+    kind, c, f = type(layer), layer.in_channels, layer.out_channels
+    yield "filters", kind(c, f // QUARTER, *rest, bias=bias), x
+    if c >= 2 * QUARTER:
+        yield "channels", kind(c // QUARTER, f, *rest, bias=bias), less
+
+
+def alone(net: Network) -> Parts:
+    """Modules for rows, on a rank that has all of them and no neighbour."""
+    sized(spatial, ROWS=net.rows, swap=_nobody)
+
+    def itself(t: Tensor) -> Tensor:
+        return t.clone()
+
+    def pool(whole: nn.Module) -> nn.Module:
+        assert isinstance(whole, nn.MaxPool2d)
+        beyond = int(whole.kernel_size) > int(whole.stride)
+        return RowPool(whole, spatial.Halo) if beyond else whole
+
+    return Parts(
+        conv=spatial.Spatial,
+        norm=lambda n: Norm(n, itself),
+        pool=pool,
+        mean=lambda _: RowMean(net.rows, itself),
+        flat=lambda: WholeMap(net.rows, 0, itself),
+    )
+
+
+def _nobody(up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(down), torch.zeros_like(up)
+
+
+def _update(w: World) -> Callable[[], object]:
+    layer = nn.Linear(BLOCK // 1000, 1000, bias=False).to(w.device)
+    return Flat(layer).update
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one unit: all of it, and how much of it each cut divides."""
+
+    unit: float
+    filters: float = 0.0  # of the products, what goes by the number of filters
+    channels: float = 0.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """By batch, every unit's pace; and of an update, the seconds of a parameter."""
+
+    paces: Mapping[int, Sequence[Pace]]
+    update: float
+
+    def at(self, batch: float) -> list[Pace]:
+        """On the straight line through the two batches that were timed."""
+        (a, low), (b, high) = sorted(self.paces.items())
+        t = (batch - a) / (b - a)
+
+        def between(x: float, y: float) -> float:
+            return max(0.0, x + t * (y - x))
+
+        return [
+            Pace(
+                between(p.unit, q.unit),
+                between(p.filters, q.filters),
+                between(p.channels, q.channels),
+            )
+            for p, q in zip(low, high, strict=True)
+        ]
+
+
+def costs(ranks: Sequence[Any]) -> Costs:
+    """What the ranks saw, as costs: medians of the slowest."""
+    sizes = [size for size in ranks[0] if size != "update"]
+    update = slowest([rank["update"] for rank in ranks]) / BLOCK
+    return Costs({n: list(_paces([r[n] for r in ranks])) for n in sizes}, update)
+
+
+def _paces(ranks: Sequence[Any]) -> Iterator[Pace]:
+    for i in range(len(ranks[0]["units"])):
+        unit = slowest([rank["units"][i] for rank in ranks])
+        if not ranks[0]["products"]:
+            yield Pace(unit)
+            continue
+        seen = [rank["products"][i] for rank in ranks]
+        times = {key: slowest([s[key] for s in seen]) for key in seen[0]}
+        yield Pace(unit, _divided(times, "filters"), _divided(times, "channels"))
+
+
+def _divided(times: Mapping[str, float], part: str) -> float:
+    """Seconds that three quarters less save, and so what a whole cut would divide."""
+    saved = (
+        times[f"{name} whole"] - seconds
+        for name, kind, seconds in ((*k.split(), s) for k, s in times.items())
+        if kind == part
+    )
+    return sum(saved) * QUARTER / (QUARTER - 1)
+
+
+def paced(net: Network, costs: Costs, batch: float, part: str) -> Model:
+    """The network with operations and bytes in proportion to its seconds.
+
+    What the cut divides becomes operations, the rest becomes bytes that are moved; on
+    a device of PEAK and BANDWIDTH the oracle then adds up the seconds of the profile.
+    The products of a unit share them by their own operations.
+    """
+    model, paces = net.model, costs.at(batch)
+    layers, at = [], 0
+    for pace in paces:
+        end = at + 1
+        while model.layers[end - 1].glued:
+            end += 1
+        unit = model.layers[at:end]
+        at = end
+        cut = getattr(pace, part)
+        total = sum(a.work.flops for a in unit) or 1.0
+        for layer in unit:
+            share = layer.work.flops / total
+            flops = share * cut / batch * PEAK / 3
+            rest = (pace.unit - cut) / batch / len(unit)
+            moved = rest * BANDWIDTH / (3 * 4)
+            work = layer.work._replace(
+                flops=flops,
+                serial=0.0,
+                unchannelled_flops=0.0,
+                moved=moved,  # type: ignore[arg-type]
+            )
+            layers.append(replace(layer, work=work))
+    return replace(model, layers=tuple(layers))

@@ -1,0 +1,1 @@
+"""Measures a machine, and says how well a line fits what was measured."""
