@@ -50,6 +50,7 @@ class Network:
     batch: int  # of a step
     micro: int  # of a pipeline's micro-batch
     calibrated: tuple[int, int]  # batches that units are timed at: other ones
+    repeats: int  # of whatever is timed
 
     @property
     def model(self) -> Model:
@@ -87,12 +88,12 @@ SMALL = (3, 72, 72)
 NETWORKS = {
     net.name: net
     for net in (
-        Network("small-vgg", SMALL, PLAIN, 18, 32, 8, (12, 48)),
-        Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, (12, 48)),
-        Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, (12, 48)),
-        Network("small-cosmoflow", (4, 36, 36, 36), PLAIN, 9, 16, 4, (6, 24)),
-        Network("vgg-16", (3, 224, 224), _preset("vgg-16"), 7, 4, 1, (1, 3)),
-        Network("resnet-50", (3, 224, 224), _preset("resnet-50"), 7, 8, 2, (1, 6)),
+        Network("small-vgg", SMALL, PLAIN, 18, 32, 8, (12, 48), 15),
+        Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, (12, 48), 15),
+        Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, (12, 48), 15),
+        Network("small-cosmoflow", (4, 36, 36, 36), PLAIN, 9, 16, 4, (6, 24), 15),
+        Network("vgg-16", (3, 224, 224), _preset("vgg-16"), 7, 4, 1, (1, 3), 3),
+        Network("resnet-50", (3, 224, 224), _preset("resnet-50"), 7, 8, 2, (1, 6), 3),
     )
 }
 

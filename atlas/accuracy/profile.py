@@ -18,40 +18,40 @@ from atlas.accuracy.networks import Network, Parts, build
 from atlas.accuracy.programs import Flat, RowMean, RowPool, WholeMap
 from atlas.bench.pair import sized
 from atlas.calibrate.timing import slowest, timed
-from atlas.oracle.model import Model
+from atlas.oracle.model import Layer, Model
 from exemplars.parameter_distribution.within_sample import spatial
 from exemplars.runtime import World
 from exemplars.workload import Norm
 
-__all__ = ["Costs", "Pace", "costs", "paced", "profiled"]
+__all__ = ["PEAK", "Costs", "Pace", "costs", "paced", "profiled", "units"]
 
 QUARTER = 4
-BLOCK = 1_000_000  # parameters of an update that is timed
-PEAK, BANDWIDTH = 1e11, 1e10  # units in which a paced model is written
+BLOCK = 2**24  # parameters of an update that is timed
+STEPPED = 12  # bytes that plain SGD in 32 bits reads and writes of a parameter
+PEAK = 1e11  # operations a second in which a paced model is written
 
 Seconds = dict[str, list[float]]
 
 
-def profiled(w: World, net: Network, rows: bool, repeats: int) -> dict[int, Any]:
+def profiled(w: World, net: Network, rows: bool) -> dict[Any, Any]:
     """On a rank: by batch, the seconds of units and of their products.
 
     `rows`: with the modules of those that cut samples by rows, and no neighbour.
     """
-    found: dict[int, Any] = {}
+    found: dict[Any, Any] = {}
     for size in net.calibrated:
         made = build(net, alone(net)) if rows else build(net)
         seen = list(_units(made.to(w.device), net, size))
         found[size] = {
-            "units": [timed(w, _both(unit, x), repeats) for unit, x in seen],
-            "products": [
-                {key: timed(w, work, repeats) for key, work in _products(unit, x)}
-                for unit, x in seen
-            ]
-            if not rows
-            else [],
+            "units": [timed(w, _both(u, x), net.repeats) for u, x in seen],
+            "products": [] if rows else [_seen(w, net, u, x) for u, x in seen],
         }
-    found["update"] = timed(w, _update(w), repeats)  # type: ignore[index]
+    found["update"] = timed(w, _update(w), net.repeats)
     return found
+
+
+def _seen(w: World, net: Network, unit: nn.Module, x: Tensor) -> Seconds:
+    return {k: timed(w, work, net.repeats) for k, work in _products(unit, x)}
 
 
 def _units(
@@ -148,7 +148,7 @@ def _nobody(up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _update(w: World) -> Callable[[], object]:
-    layer = nn.Linear(BLOCK // 1000, 1000, bias=False).to(w.device)
+    layer = nn.Linear(2**12, BLOCK // 2**12, bias=False).to(w.device)
     return Flat(layer).update
 
 
@@ -167,6 +167,11 @@ class Costs:
 
     paces: Mapping[int, Sequence[Pace]]
     update: float
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second at which an update goes through memory."""
+        return STEPPED / self.update
 
     def at(self, batch: float) -> list[Pace]:
         """On the straight line through the two batches that were timed."""
@@ -217,30 +222,33 @@ def _divided(times: Mapping[str, float], part: str) -> float:
 def paced(net: Network, costs: Costs, batch: float, part: str) -> Model:
     """The network with operations and bytes in proportion to its seconds.
 
-    What the cut divides becomes operations, the rest becomes bytes that are moved; on
-    a device of PEAK and BANDWIDTH the oracle then adds up the seconds of the profile.
-    The products of a unit share them by their own operations.
+    `part` names what the cut divides, "unit" all of it: that becomes operations, the
+    rest bytes that are moved. On a device of PEAK and of the costs' bandwidth the
+    oracle then adds up the seconds of the profile; the layers of a unit share them
+    by their own operations.
     """
-    model, paces = net.model, costs.at(batch)
-    layers, at = [], 0
-    for pace in paces:
-        end = at + 1
-        while model.layers[end - 1].glued:
-            end += 1
-        unit = model.layers[at:end]
-        at = end
-        cut = getattr(pace, part)
-        total = sum(a.work.flops for a in unit) or 1.0
+    layers = []
+    for pace, unit in zip(costs.at(batch), units(net.model), strict=True):
+        total = sum(layer.work.flops for layer in unit)
+        cut = getattr(pace, part) if total else 0.0
+        rest = (pace.unit - cut) / len(unit)
         for layer in unit:
-            share = layer.work.flops / total
-            flops = share * cut / batch * PEAK / 3
-            rest = (pace.unit - cut) / batch / len(unit)
-            moved = rest * BANDWIDTH / (3 * 4)
+            share = layer.work.flops / total if total else 0.0
             work = layer.work._replace(
-                flops=flops,
+                flops=share * cut / batch * PEAK / 3,
                 serial=0.0,
                 unchannelled_flops=0.0,
-                moved=moved,  # type: ignore[arg-type]
+                moved=rest / batch * costs.bandwidth / (3 * 4),  # type: ignore[arg-type]
             )
             layers.append(replace(layer, work=work))
-    return replace(model, layers=tuple(layers))
+    return replace(net.model, layers=tuple(layers))
+
+
+def units(model: Model) -> Iterator[tuple[Layer, ...]]:
+    """The layers of every unit: those glued together, and the one after them."""
+    unit: list[Layer] = []
+    for layer in model.layers:
+        unit.append(layer)
+        if not layer.glued:
+            yield tuple(unit)
+            unit = []

@@ -1,0 +1,320 @@
+"""Predicted steps against measured ones, by ParaDL's metric: 1 - |p - m| / m.
+
+For every network: its units are profiled and exchanges are timed, both at other
+sizes; the oracle predicts the step of every strategy; then the step is measured.
+Nothing that is judged goes into what it is predicted from.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from atlas.accuracy import links, profile
+from atlas.accuracy.links import Points
+from atlas.accuracy.networks import NETWORKS, Network
+from atlas.accuracy.profile import PEAK, Costs
+from atlas.accuracy.programs import program
+from atlas.bench.study import today, versions
+from atlas.calibrate.timing import timed
+from atlas.launch import launch
+from atlas.oracle.cluster import Cluster, Device, Level
+from atlas.oracle.model import Model
+from atlas.oracle.predict import predict
+from atlas.oracle.prediction import Prediction
+from atlas.oracle.records import Link
+from atlas.oracle.stages import stages
+from atlas.oracle.strategy import (
+    Axis,
+    Channel,
+    Data,
+    Filter,
+    Pipeline,
+    Spatial,
+    Strategy,
+)
+from atlas.oracle.train import OPTIMIZERS, PRECISIONS, Train
+from atlas.record import RecordError, compact, write_text
+
+PLACE = Path("measurements") / "studies" / "accuracy.json"
+DEADLINE = 900.0
+
+Json = dict[str, Any]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A strategy: its mesh, how its batch is cut, and which exchanges it makes."""
+
+    name: str
+    strategy: Strategy | Axis
+    samples: int  # of a batch, ranks that share it
+    part: str  # what of a unit the cut divides: see `profile.paced`
+    rows: bool = False  # whether samples are cut by rows
+
+    @property
+    def ranks(self) -> int:
+        """How many run at once."""
+        return Strategy.of(self.strategy).ranks
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("data", Data(2), 2, "unit"),
+        Case("filter", Filter(2), 1, "filters"),
+        Case("channel", Channel(2), 1, "channels"),
+        Case("spatial", Spatial(2), 2, "unit", rows=True),
+        Case("pipeline", Pipeline(2, "gpipe"), 1, "unit"),
+        Case("data+filter", Data(2) * Filter(2), 2, "filters"),
+        Case("data+spatial", Data(2) * Spatial(2), 4, "unit", rows=True),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What predictions are made from: profiles of a network, times of exchanges."""
+
+    costs: Mapping[tuple[int, bool], Costs]  # by ranks, and whether by rows
+    exchanges: Mapping[int, Points]  # by ranks
+
+
+def study(
+    nets: Iterable[str],
+    cases: Iterable[str],
+    progress: Progress = lambda text: None,
+) -> list[Json]:
+    """A row for every strategy on every network."""
+    chosen = [CASES[name] for name in cases]
+    seen: dict[int, Points] = {}
+    for p in sorted({case.ranks for case in chosen}):
+        progress(f"exchanges between {p} ranks")
+        seen[p] = links.points(launch(links.measured, p, timeout=DEADLINE))
+    rows = []
+    for net in (NETWORKS[name] for name in nets):
+        costs: dict[tuple[int, bool], Costs] = {}
+        for case in chosen:
+            key = (case.ranks, case.rows)
+            if key not in costs:
+                progress(f"{net.name}: units, {case.ranks} ranks at once")
+                ranks = launch(
+                    profile.profiled, case.ranks, net, case.rows, timeout=DEADLINE
+                )
+                costs[key] = profile.costs(ranks)
+        known = Known(costs, seen)
+        for case in chosen:
+            progress(f"{net.name}: {case.name}")
+            rows.append(judged(net, case, known))
+    return rows
+
+
+def judged(net: Network, case: Case, known: Known) -> Json:
+    """One strategy on one network: predicted first, measured then."""
+    found, cuts = predicted(net, case, known)
+    seconds = launch(_measured, case.ranks, net, case.name, cuts, timeout=DEADLINE)
+    steps = [max(turn) for turn in zip(*seconds, strict=True)]
+    took = median(steps)
+    return {
+        "network": net.name,
+        "strategy": case.name,
+        "mesh": str(Strategy.of(case.strategy)),
+        "ranks": case.ranks,
+        "batch": net.batch,
+        "predicted": found.seconds,
+        "measured": took,
+        "fastest": min(steps),
+        "slowest": max(steps),
+        "accuracy": accuracy(found.seconds, took),
+        "times": {k: v for k, v in found.times._asdict().items() if v},
+    }
+
+
+def _measured(w: Any, net: Network, name: str, cuts: tuple[int, ...]) -> list[float]:
+    _, step = program(w, net, name, cuts)
+    return timed(w, step, net.repeats)
+
+
+def predicted(
+    net: Network, case: Case, known: Known
+) -> tuple[Prediction, tuple[int, ...]]:
+    """The oracle's prediction, and after which units a pipeline is cut."""
+    costs = known.costs[case.ranks, case.rows]
+    piped = case.name == "pipeline"
+    size = net.micro if piped else net.batch / case.samples
+    model = profile.paced(net, costs, size, case.part)
+    train = Train(
+        net.batch,
+        micro_batch=net.micro if piped else None,
+        precision=PRECISIONS["fp32"],
+        optimizer=OPTIMIZERS["sgd"],
+        overlap=False,
+        bucket=0,
+    )
+    seen = known.exchanges[case.ranks]
+    # Calls and bytes do not depend on the links: ask once without, then with them.
+    free = _cluster(case, costs, {}, {})
+    asked = predict(model, case.strategy, free, train)
+    inner, outer = _links(asked, case, seen)
+    found = predict(model, case.strategy, _cluster(case, costs, inner, outer), train)
+    return found, _cuts(model) if piped else ()
+
+
+def _links(
+    asked: Prediction, case: Case, seen: Points
+) -> tuple[dict[str, Link], dict[str, Link]]:
+    """Links inside a cut, and between replicas, for messages of this step's sizes."""
+    inner: dict[str, Link] = {}
+    outer: dict[str, Link] = {}
+    for c in asked.collectives:
+        agree = c.axis == "Data"
+        whole = c.payload * (c.ranks if c.op == "all_gather" else 1) / c.count
+        if c.op == "p2p":
+            what = "message" if c.axis == "Pipeline" else "swap"
+            inner["p2p"] = links.link(seen[what], whole, c.ranks, 0)
+        elif c.op == "all_gather":
+            inner[c.op] = links.link(seen["gather"], whole, c.ranks, c.ranks - 1)
+        else:
+            what = "sum" if not agree else "all" if c.ranks > 2 else "replicas"
+            made = links.link(seen[what], whole, c.ranks, 2 * (c.ranks - 1))
+            (outer if agree else inner)[c.op] = made
+    return inner, outer
+
+
+def _cluster(
+    case: Case, costs: Costs, inner: Mapping[str, Link], outer: Mapping[str, Link]
+) -> Cluster:
+    """This machine: ranks of a cut are near one another, replicas beyond."""
+    device = Device("one process", {"fp32": PEAK}, 1e12, costs.bandwidth)
+    near, far = {"any": Link(), **inner}, {"any": Link(), **outer}
+    if not inner:
+        return Cluster("here", device, (Level("all", case.ranks, far),))
+    if not outer:
+        return Cluster("here", device, (Level("all", case.ranks, near),))
+    # Of spatial cuts alone, all ranks are replicas too: their own sums go by gradient.
+    within = Level("cut", 2, near)
+    return Cluster("here", device, (within, Level("all", 4, far, rails=2)))
+
+
+def _cuts(model: Model) -> tuple[int, ...]:
+    """How many units the first stage of two has."""
+    first, _ = stages(model, 2)
+    return (sum(not layer.glued for layer in first),)
+
+
+def accuracy(predicted: float, measured: float) -> float:
+    """ParaDL's: one, less the relative error."""
+    return 1 - abs(predicted - measured) / measured
+
+
+# What the rows come to
+
+
+def summary(rows: Sequence[Json]) -> Json:
+    """By strategy mean and worst, by network the order; goals count two ranks only."""
+    plain = [row for row in rows if row["ranks"] == 2]
+    return {
+        "mean": fmean(row["accuracy"] for row in plain) if plain else None,
+        "strategies": {
+            name: _told([r for r in rows if r["strategy"] == name])
+            for name in dict.fromkeys(row["strategy"] for row in rows)
+        },
+        "networks": {
+            name: order([r for r in plain if r["network"] == name])
+            for name in dict.fromkeys(row["network"] for row in plain)
+        },
+    }
+
+
+def _told(rows: Sequence[Json]) -> Json:
+    found = [row["accuracy"] for row in rows]
+    return {
+        "ranks": rows[0]["ranks"],
+        "mean": fmean(found),
+        "worst": min(found),
+        "of": min(rows, key=lambda row: row["accuracy"])["network"],
+        "correlation": correlation(rows),
+    }
+
+
+def order(rows: Sequence[Json]) -> Json:
+    """The strategies of a network from fast to slow: predicted, measured, pairs right."""
+    by = {
+        key: [r["strategy"] for r in sorted(rows, key=lambda r: r[key])]
+        for key in ("predicted", "measured")
+    }
+    pairs = [
+        (a["predicted"] - b["predicted"]) * (a["measured"] - b["measured"]) > 0
+        for a, b in combinations(rows, 2)
+    ]
+    return {
+        **by,
+        "pairs": len(pairs),
+        "right": sum(pairs),
+        "correlation": correlation(rows),
+    }
+
+
+def correlation(rows: Sequence[Json]) -> float | None:
+    """Spearman's, of predicted and measured seconds; None of fewer than two."""
+    if len(rows) < 2:
+        return None
+    places = []
+    for key in ("predicted", "measured"):
+        values = sorted(row[key] for row in rows)
+        places.append([values.index(row[key]) for row in rows])
+    n = len(rows)
+    off = sum((a - b) ** 2 for a, b in zip(*places, strict=True))
+    return 1 - 6 * off / (n * (n * n - 1))
+
+
+def keep(root: Path, rows: Sequence[Json]) -> Path:
+    """Write the study."""
+    made = {
+        "recorded": today(),
+        "versions": versions(),
+        "machine": {"cores": os.cpu_count()},
+        "load": round(os.getloadavg()[2], 2),
+        "given": {
+            net.name: {
+                "batch": net.batch,
+                "micro": net.micro,
+                "calibrated": net.calibrated,
+                "parameters": net.model.parameters,
+                "repeats": net.repeats,
+            }
+            for net in NETWORKS.values()
+        },
+        "rows": [_rounded(row) for row in rows],
+        "summary": _rounded(summary(rows)),
+    }
+    target = root / PLACE
+    write_text(target, compact(json.dumps(made, indent=1, sort_keys=True) + "\n"))
+    return target
+
+
+def kept(root: Path) -> Json | None:
+    """The study that lies there."""
+    try:
+        found: Json = json.loads((root / PLACE).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise RecordError(f"{PLACE}: {error}; remove it and measure again") from None
+    return found
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.5g}")
+        case dict():
+            return {k: _rounded(v) for k, v in value.items()}
+        case list():
+            return [_rounded(v) for v in value]
+    return value
