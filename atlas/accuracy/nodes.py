@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _IFNAME = "GLOO_SOCKET_IFNAME"
-#: In a network of its own, any port is free.
-_PORT = 29500
+_LOOPBACK = "lo"
 _PROBE_SECONDS = 20
 
 
@@ -66,6 +65,8 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     import torch.distributed as dist
 
     home = _here()
+    limit = timedelta(seconds=timeout)
+    store = _store(w, limit)
     #: The first rank's open file is all that holds the switch.
     place = torch.tensor([os.getpid(), _new_switch() if w.rank == 0 else 0])
     dist.broadcast(place, 0)
@@ -79,16 +80,30 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
         _run(wires.attach(w.rank))
     dist.barrier()  # all are plugged in
     dist.destroy_process_group()
-    limit = timedelta(seconds=timeout)
-    before = os.environ.get(_IFNAME)
     os.environ[_IFNAME] = wires.INTERFACE
-    meet_at = f"tcp://{wires.address(0)}:{_PORT}"
-    dist.init_process_group("gloo", meet_at, limit, w.size, w.rank)
+    dist.init_process_group(
+        "gloo", store=store, rank=w.rank, world_size=w.size, timeout=limit
+    )
     with _inside(home):
-        os.environ[_IFNAME] = before or "lo"
+        os.environ[_IFNAME] = _LOOPBACK
         meeting = dist.new_group(timeout=limit)
     assert isinstance(meeting, dist.ProcessGroup)
     return Node(w.rank, meeting)
+
+
+def _store(w: "World", limit: timedelta) -> "dist.Store":
+    """Where the ranks find each other: on the loopback, at a port that is free."""
+    import torch
+    import torch.distributed as dist
+
+    def at(port: int) -> dist.TCPStore:
+        first = w.rank == 0
+        return dist.TCPStore("127.0.0.1", port, w.size, first, limit, False)
+
+    own = at(0) if w.rank == 0 else None
+    port = torch.tensor(own.port if own else 0)
+    dist.broadcast(port, 0)
+    return own or at(int(port))
 
 
 def _here() -> int:
