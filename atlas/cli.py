@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 
 from atlas import __version__
 from atlas.commands import (
+    accuracy,
     browse,
+    calibrate,
     common,
     compare,
     export,
@@ -72,6 +74,8 @@ app.command("record")(record.record)
 app.command("serve")(serve.serve)
 app.command("plan")(plan.plan)
 app.command("predict")(predict.predict)
+app.command("calibrate")(calibrate.calibrate)
+app.command("accuracy")(accuracy.accuracy)
 app.command("stats")(stats.stats)
 app.command("export")(export.export)
 app.command("new")(new.new)

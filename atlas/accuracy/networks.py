@@ -49,7 +49,7 @@ class Network:
     rows: int  # of the smallest map: a spatial cut goes between them
     batch: int  # of a step
     micro: int  # of a pipeline's micro-batch
-    calibrated: tuple[int, int]  # batches that units are timed at: other ones
+    calibrated: tuple[int, ...]  # batches that units are timed at: other ones
     repeats: int  # of whatever is timed
 
     @property
@@ -80,25 +80,25 @@ def _resnet(*blocks: int) -> tuple[Item, ...]:
     return (Item(conv=8, norm=True, bias=False), *body, *HEAD)
 
 
-def _preset(name: str) -> tuple[Item, ...]:
-    return presets.items(name)
-
-
-SMALL = (3, 72, 72)
+SMALL, SIZES = (3, 72, 72), (6, 12, 24, 48)
+FLAT, CUBE = (3, 224, 224), (4, 36, 36, 36)
 NETWORKS = {
     net.name: net
     for net in (
-        Network("small-vgg", SMALL, PLAIN, 18, 32, 8, (12, 48), 15),
-        Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, (12, 48), 15),
-        Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, (12, 48), 15),
-        Network("small-cosmoflow", (4, 36, 36, 36), PLAIN, 9, 16, 4, (6, 24), 15),
-        Network("vgg-16", (3, 224, 224), _preset("vgg-16"), 7, 4, 1, (1, 3), 3),
-        Network("resnet-50", (3, 224, 224), _preset("resnet-50"), 7, 8, 2, (1, 6), 3),
+        Network("small-vgg", SMALL, PLAIN, 18, 32, 8, SIZES, 11),
+        Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, SIZES, 11),
+        Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, SIZES, 11),
+        Network("small-cosmoflow", CUBE, PLAIN, 9, 16, 4, (3, 6, 12, 24), 11),
+        Network("vgg-16", FLAT, presets.items("vgg-16"), 7, 4, 2, (1, 3), 3),
+        Network("resnet-50", FLAT, presets.items("resnet-50"), 7, 8, 2, (1, 3, 6), 3),
     )
 }
 
 
-def build(net: Network, parts: Parts = Parts()) -> nn.Sequential:
+WHOLE = Parts()
+
+
+def build(net: Network, parts: Parts = WHOLE) -> nn.Sequential:
     """The network in torch: a unit for each line of its list, repetitions apart.
 
     The same weights on every call. The last layer is never replaced: the oracle

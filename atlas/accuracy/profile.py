@@ -2,26 +2,24 @@
 
 ParaDL times every layer on one device and adds up. So does this, with two cares.
 All ranks time at once, for they share caches and memory as they will in training.
-And a layer is timed at two batches, of which neither is the one that is judged, and
-with a quarter of its filters or channels, where half is judged: what lies between is
-a straight line.
+And a layer is timed at other batches than are judged, and with a quarter of its
+filters or channels where half is judged: what lies between is a straight line.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atlas.accuracy.networks import Network, Parts, build
-from atlas.accuracy.programs import Flat, RowMean, RowPool, WholeMap
+from atlas.accuracy.programs import Flat, rows_of
 from atlas.bench.pair import sized
 from atlas.calibrate.timing import slowest, timed
 from atlas.oracle.model import Layer, Model
 from exemplars.parameter_distribution.within_sample import spatial
 from exemplars.runtime import World
-from exemplars.workload import Norm
 
 __all__ = ["PEAK", "Costs", "Pace", "costs", "paced", "profiled", "units"]
 
@@ -78,9 +76,7 @@ def _both(unit: nn.Module, x: Tensor) -> Callable[[], object]:
     return work
 
 
-def _products(
-    unit: nn.Module, x: Tensor
-) -> Iterator[tuple[str, Callable[[], object]]]:
+def _products(unit: nn.Module, x: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
     """The unit's convolutions and linear layers: whole, and two quarters of each."""
     for name, layer, entered in _layers(unit, x):
         yield f"{name} whole", _both(layer, entered)
@@ -125,22 +121,7 @@ def _quarters(layer: Any, x: Tensor) -> Iterator[tuple[str, nn.Module, Tensor]]:
 def alone(net: Network) -> Parts:
     """Modules for rows, on a rank that has all of them and no neighbour."""
     sized(spatial, ROWS=net.rows, swap=_nobody)
-
-    def itself(t: Tensor) -> Tensor:
-        return t.clone()
-
-    def pool(whole: nn.Module) -> nn.Module:
-        assert isinstance(whole, nn.MaxPool2d)
-        beyond = int(whole.kernel_size) > int(whole.stride)
-        return RowPool(whole, spatial.Halo) if beyond else whole
-
-    return Parts(
-        conv=spatial.Spatial,
-        norm=lambda n: Norm(n, itself),
-        pool=pool,
-        mean=lambda _: RowMean(net.rows, itself),
-        flat=lambda: WholeMap(net.rows, 0, itself),
-    )
+    return rows_of(spatial, 0, torch.clone)
 
 
 def _nobody(up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,20 +155,18 @@ class Costs:
         return STEPPED / self.update
 
     def at(self, batch: float) -> list[Pace]:
-        """On the straight line through the two batches that were timed."""
-        (a, low), (b, high) = sorted(self.paces.items())
+        """On the straight line through the two timed batches beside this one."""
+        sizes = sorted(self.paces)
+        below = max(0, sum(n < batch for n in sizes[:-1]) - 1)
+        a, b = sizes[below], sizes[below + 1]
         t = (batch - a) / (b - a)
 
         def between(x: float, y: float) -> float:
             return max(0.0, x + t * (y - x))
 
         return [
-            Pace(
-                between(p.unit, q.unit),
-                between(p.filters, q.filters),
-                between(p.channels, q.channels),
-            )
-            for p, q in zip(low, high, strict=True)
+            Pace(*map(between, astuple(p), astuple(q)))
+            for p, q in zip(self.paces[a], self.paces[b], strict=True)
         ]
 
 
@@ -211,9 +190,10 @@ def _paces(ranks: Sequence[Any]) -> Iterator[Pace]:
 
 def _divided(times: Mapping[str, float], part: str) -> float:
     """Seconds that three quarters less save, and so what a whole cut would divide."""
+    pairs = [key.split() for key in times]
     saved = (
-        times[f"{name} whole"] - seconds
-        for name, kind, seconds in ((*k.split(), s) for k, s in times.items())
+        times[f"{name} whole"] - times[f"{name} {part}"]
+        for name, kind in pairs
         if kind == part
     )
     return sum(saved) * QUARTER / (QUARTER - 1)

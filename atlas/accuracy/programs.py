@@ -1,4 +1,4 @@
-"""ParaDL's strategies as training steps, on any of the networks, by the exemplars' code.
+"""ParaDL's strategies as training steps on any network, by the exemplars' code.
 
 Every program takes the same step of plain SGD. Its cuts are those of the exemplars
 (their modules take the place of a network's layers); what they do not have is here:
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atlas.accuracy.networks import Network, Parts, build, same
+from atlas.accuracy.networks import Network, Parts, build
 from atlas.bench.pair import sized
 from exemplars.parameter_distribution.hybrid import data_filter, data_spatial
 from exemplars.parameter_distribution.intra_layer import channel
@@ -24,7 +24,7 @@ from exemplars.runtime import World
 from exemplars.sync_strategy.pipeline_flush.gpipe import gpipe
 from exemplars.workload import Norm
 
-__all__ = ["PROGRAMS", "Flat", "Step", "program", "shared_rows"]
+__all__ = ["PROGRAMS", "Flat", "Step", "program", "rows_of"]
 
 Step = Callable[[], object]
 Group = dist.ProcessGroup
@@ -35,7 +35,7 @@ class Flat:
     """Parameters whose gradients lie in one buffer, as they travel."""
 
     def __init__(self, net: nn.Module) -> None:
-        self.weights = list(net.parameters())
+        self.weights: list[Tensor] = list(net.parameters())
         total = sum(p.numel() for p in self.weights)
         self.buffer = self.weights[0].new_zeros(total)
         parts = self.buffer.split([p.numel() for p in self.weights])
@@ -220,15 +220,14 @@ class Total(torch.autograd.Function):
 class RowPool(nn.Module):
     """A pool of this rank's rows, and of what lies just beyond; none is negative."""
 
-    def __init__(self, whole: nn.Module, halo: Any) -> None:
+    def __init__(self, whole: Any, halo: Any) -> None:
         super().__init__()
-        assert isinstance(whole, nn.MaxPool2d)
-        self.kernel, self.stride, self.pad = whole.kernel_size, whole.stride, 0
-        self.pad, self.halo = int(whole.padding), halo
+        self.kernel, self.stride = whole.kernel_size, whole.stride
+        self.pad, self.halo = whole.padding, halo
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, c, rows, columns) to (batch, c, fewer, fewer)."""
-        below = max(0, int(self.kernel) - self.pad - int(self.stride))
+        below = max(0, self.kernel - self.pad - self.stride)
         x = F.pad(self.halo.apply(x, self.pad, below), (0, 0, 0, self.pad - below))
         return F.max_pool2d(x, self.kernel, self.stride, (0, self.pad))
 
@@ -264,14 +263,17 @@ class WholeMap(nn.Module):
 
 def shared_rows(exemplar: Any, size: int, place: int, group: Group | None) -> Parts:
     """What takes the layers' place where samples are cut by rows."""
-    rows = exemplar.ROWS
-    start = int(torch.arange(rows).tensor_split(size)[place][0])
-    total = partial(Total.apply, group)
+    start = int(torch.arange(exemplar.ROWS).tensor_split(size)[place][0])
+    return rows_of(exemplar, start, partial(Total.apply, group))
 
-    def pool(whole: nn.Module) -> nn.Module:
-        assert isinstance(whole, nn.MaxPool2d)
-        beyond = int(whole.kernel_size) > int(whole.stride)
-        return RowPool(whole, exemplar.Halo) if beyond else whole
+
+def rows_of(exemplar: Any, start: int, total: Callable[[Tensor], Tensor]) -> Parts:
+    """The same for a rank whose rows begin here; `total` adds up over its group."""
+    rows, halo = exemplar.ROWS, exemplar.Halo
+
+    def pool(whole: Any) -> nn.Module:
+        beyond = whole.kernel_size > whole.stride
+        return RowPool(whole, halo) if beyond else whole
 
     return Parts(
         conv=exemplar.Spatial,
@@ -279,7 +281,6 @@ def shared_rows(exemplar: Any, size: int, place: int, group: Group | None) -> Pa
         pool=pool,
         mean=lambda _: RowMean(rows, total),
         flat=lambda: WholeMap(rows, start, total),
-        linear=same,
     )
 
 

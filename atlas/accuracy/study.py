@@ -85,6 +85,13 @@ class Known:
     exchanges: Mapping[int, Points]  # by ranks
 
 
+def parts(nets: Sequence[str], cases: Sequence[str]) -> int:
+    """How often `progress` is told of something."""
+    chosen = [CASES[name] for name in cases]
+    profiles = {(case.ranks, case.rows) for case in chosen}
+    return len({p for p, _ in profiles}) + len(nets) * (len(profiles) + len(chosen))
+
+
 def study(
     nets: Iterable[str],
     cases: Iterable[str],
@@ -243,7 +250,7 @@ def _told(rows: Sequence[Json]) -> Json:
 
 
 def order(rows: Sequence[Json]) -> Json:
-    """The strategies of a network from fast to slow: predicted, measured, pairs right."""
+    """A network's strategies from fast to slow, and how many pairs are in order."""
     by = {
         key: [r["strategy"] for r in sorted(rows, key=lambda r: r[key])]
         for key in ("predicted", "measured")

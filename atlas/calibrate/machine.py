@@ -86,8 +86,7 @@ def assembled(machine: Machine) -> Json:
     band = {
         "low": min(row["low"] for row in fitted),
         "high": max(row["high"] for row in fitted),
-        "of": "the calibration's own points: whole steps are off by less, if errors "
-        "are of both signs, or by more, if something was not measured",
+        "of": "the points of the calibration itself",
     }
     return {
         "name": "This machine, measured",

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -238,3 +238,23 @@ def waiting(text: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextlib.contextmanager
+def bar(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, told of each of so many parts; elsewhere nothing."""
+    from rich import progress as rich
+
+    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    words, console = rich.TextColumn("{task.description}"), err()
+    quiet = not console.is_terminal
+    with rich.Progress(
+        *columns, words, console=console, transient=True, disable=quiet
+    ) as shown:
+        task, starting = shown.add_task("", total=total), [True]
+
+        def begin(text: str) -> None:
+            shown.update(task, description=text, advance=0 if starting else 1)
+            starting.clear()
+
+        yield begin

@@ -1,7 +1,6 @@
 """`atlas race NAME...`: strategies on the same samples, side by side."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -145,32 +144,12 @@ def _measured(
 
     each = len(sweeps.METHODS) * len(sweeps.SHARES)
     total = plan.total * races + sum(each * len(rates) for rates in swept.values())
-    with _progress(total) as progress:
+    with common.bar(total) as progress:
         made = study.race(plan, progress) if races else {}
         found: dict[str, Any] = {}
         for task, grid in swept.items():
             found[task] = sweeps.sweep(task, progress, grid=grid)
     return made, found or None
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal; where there is none, nothing."""
-    from rich import progress as rich
-
-    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    words, console = rich.TextColumn("{task.description}"), common.err()
-    quiet = not console.is_terminal
-    with rich.Progress(
-        *columns, words, console=console, transient=True, disable=quiet
-    ) as bar:
-        task, starting = bar.add_task("", total=total), [True]
-
-        def begin(text: str) -> None:
-            bar.update(task, description=text, advance=0 if starting else 1)
-            starting.clear()
-
-        yield begin
 
 
 def _plain_table(title: str, *headings: str) -> "Table":

@@ -7,6 +7,7 @@ from atlas import export
 from atlas.oracle import FORMULAS
 from atlas.oracle.emit import javascript
 from atlas.site import (
+    accuracy,
     address,
     calculator,
     choose,
@@ -65,6 +66,7 @@ def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]
     out[calculator.HERE] = calculator.page(ctx)
     out.update(calculator.files())
     out[oracle.HERE] = oracle.page(ctx)
+    out[accuracy.HERE] = accuracy.page(ctx)
     out["assets/js/formulas.js"] = javascript(FORMULAS.values())
     out["reference/index.md"] = library.reference(ctx)
     for name, what in library.modules(ctx):
@@ -98,6 +100,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
         out.append({attr(axis.name): inside})
     views = {"Map": "map.md", "Langer's grid": "grid.md", "Choose": "choose.md"}
     views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
+    views |= {"How far to trust it": accuracy.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
