@@ -1,9 +1,13 @@
 """What every test leaves behind: nothing, and a test that does not is a failure."""
 
 import os
+import re
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +24,56 @@ settings.load_profile("atlas")
 # that: the programs that the tests interrupt have to be able to hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: What a session adds to a file with --note: the tests that start processes.
+NOTED = pytest.StashKey[set[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--note", help="a file for the names of tests that start processes"
+    )
+    parser.addoption("--noted", help="run only the tests that this file names")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With --note, hear of every process and every launch, whoever starts it."""
+    if not config.option.note:
+        return
+    noted = config.stash[NOTED] = set()
+
+    def heed(event: str, arguments: tuple[Any, ...]) -> None:
+        started = event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+        started |= event == "tempfile.mkdtemp" and "/atlas-" in str(arguments[0])
+        if started and (running := os.environ.get("PYTEST_CURRENT_TEST")):
+            noted.add(running.rpartition(" (")[0])
+
+    sys.addaudithook(heed)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if noted := config.stash.get(NOTED, None):
+        Path(config.option.note).write_text("\n".join(sorted(noted)) + "\n")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """With --noted, the tests of the file, whichever repetition of them it is."""
+    if not config.option.noted:
+        return
+    names = set(Path(config.option.noted).read_text().splitlines())
+    repetition = re.compile(rf"(\[|-)\d+-{config.option.count}\]$")
+
+    def name(item: pytest.Item) -> str:
+        found = repetition.search(item.nodeid)
+        if not found:
+            return item.nodeid
+        return item.nodeid[: found.start()] + ("]" if found[1] == "-" else "")
+
+    config.hook.pytest_deselected(items=[i for i in items if name(i) not in names])
+    items[:] = [i for i in items if name(i) in names]
+
 
 #: How long the system may take to take away a process that was killed.
 SWEEP = 2.0

@@ -1,6 +1,7 @@
 """The site's pages: pure, escaped, complete, linked, light, and honest when stale."""
 
 import dataclasses
+import functools
 import hashlib
 import html.parser
 import json
@@ -440,7 +441,9 @@ class _Elements(html.parser.HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
+@functools.cache
 def elements(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Every tag with its attributes; a page is taken apart once for all tests."""
     parser = _Elements()
     parser.feed(text)
     return parser.found
