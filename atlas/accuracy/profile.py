@@ -39,17 +39,28 @@ def profiled(w: World, net: Network, rows: bool) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for size in net.calibrated:
         made = build(net, alone(net)) if rows else build(net)
-        seen = list(_units(made.to(w.device), net, size))
-        found[size] = {
-            "units": [timed(w, _both(u, x), net.repeats) for u, x in seen],
-            "products": [] if rows else [_seen(w, net, u, x) for u, x in seen],
-        }
+        alike: dict[str, tuple[list[float], Seconds]] = {}
+        seen = []
+        for unit, x in _units(made.to(w.device), net, size):
+            key = f"{unit} {x.shape} {x.requires_grad}"
+            if key not in alike:
+                whole = timed(w, _both(unit, x), net.repeats)
+                alike[key] = whole, {} if rows else _seen(w, net, unit, x)
+            seen.append(alike[key])
+        found[size] = {"units": [u for u, _ in seen], "products": [p for _, p in seen]}
     found["update"] = timed(w, _update(w), net.repeats)
     return found
 
 
 def _seen(w: World, net: Network, unit: nn.Module, x: Tensor) -> Seconds:
-    return {k: timed(w, work, net.repeats) for k, work in _products(unit, x)}
+    """Of the unit's products; those alike are timed once."""
+    alike: dict[str, list[float]] = {}
+    found = {}
+    for key, likeness, work in _products(unit, x):
+        if likeness not in alike:
+            alike[likeness] = timed(w, work, net.repeats)
+        found[key] = alike[likeness]
+    return found
 
 
 def _units(
@@ -76,12 +87,15 @@ def _both(unit: nn.Module, x: Tensor) -> Callable[[], object]:
     return work
 
 
-def _products(unit: nn.Module, x: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
+def _products(
+    unit: nn.Module, x: Tensor
+) -> Iterator[tuple[str, str, Callable[[], object]]]:
     """The unit's convolutions and linear layers: whole, and two quarters of each."""
     for name, layer, entered in _layers(unit, x):
-        yield f"{name} whole", _both(layer, entered)
+        like = f"{layer} {entered.shape} {entered.requires_grad}"
+        yield f"{name} whole", f"{like} whole", _both(layer, entered)
         for part, cut, less in _quarters(layer, entered):
-            yield f"{name} {part}", _both(cut, less)
+            yield f"{name} {part}", f"{like} {part}", _both(cut, less)
 
 
 def _layers(unit: nn.Module, x: Tensor) -> list[tuple[str, Any, Tensor]]:
@@ -154,6 +168,14 @@ class Costs:
         """Bytes a second at which an update goes through memory."""
         return STEPPED / self.update
 
+    def slowed(self, factor: float) -> "Costs":
+        """The same where everything takes so many times as long."""
+        paces = {
+            n: [Pace(*(factor * x for x in astuple(p))) for p in found]
+            for n, found in self.paces.items()
+        }
+        return Costs(paces, factor * self.update)
+
     def at(self, batch: float) -> list[Pace]:
         """On the straight line through the two timed batches beside this one."""
         sizes = sorted(self.paces)
@@ -180,9 +202,6 @@ def costs(ranks: Sequence[Any]) -> Costs:
 def _paces(ranks: Sequence[Any]) -> Iterator[Pace]:
     for i in range(len(ranks[0]["units"])):
         unit = slowest([rank["units"][i] for rank in ranks])
-        if not ranks[0]["products"]:
-            yield Pace(unit)
-            continue
         seen = [rank["products"][i] for rank in ranks]
         times = {key: slowest([s[key] for s in seen]) for key in seen[0]}
         yield Pace(unit, _divided(times, "filters"), _divided(times, "channels"))

@@ -42,6 +42,7 @@ from atlas.record import RecordError, compact, write_text
 
 PLACE = Path("measurements") / "studies" / "accuracy.json"
 DEADLINE = 900.0
+CORES = 2  # ranks that profile at once: those that the goals are about
 
 Json = dict[str, Any]
 Progress = Callable[[str], None]
@@ -81,15 +82,16 @@ CASES = {
 class Known:
     """What predictions are made from: profiles of a network, times of exchanges."""
 
-    costs: Mapping[tuple[int, bool], Costs]  # by ranks, and whether by rows
+    costs: Mapping[bool, Costs]  # by whether samples are cut by rows
     exchanges: Mapping[int, Points]  # by ranks
 
 
 def parts(nets: Sequence[str], cases: Sequence[str]) -> int:
     """How often `progress` is told of something."""
     chosen = [CASES[name] for name in cases]
-    profiles = {(case.ranks, case.rows) for case in chosen}
-    return len({p for p, _ in profiles}) + len(nets) * (len(profiles) + len(chosen))
+    profiles = {case.rows for case in chosen}
+    groups = {case.ranks for case in chosen}
+    return len(groups) + len(nets) * (len(profiles) + len(chosen))
 
 
 def study(
@@ -105,15 +107,11 @@ def study(
         seen[p] = links.points(launch(links.measured, p, timeout=DEADLINE))
     rows = []
     for net in (NETWORKS[name] for name in nets):
-        costs: dict[tuple[int, bool], Costs] = {}
-        for case in chosen:
-            key = (case.ranks, case.rows)
-            if key not in costs:
-                progress(f"{net.name}: units, {case.ranks} ranks at once")
-                ranks = launch(
-                    profile.profiled, case.ranks, net, case.rows, timeout=DEADLINE
-                )
-                costs[key] = profile.costs(ranks)
+        costs: dict[bool, Costs] = {}
+        for rows_cut in sorted({case.rows for case in chosen}):
+            progress(f"{net.name}: units{', by rows' if rows_cut else ''}")
+            ranks = launch(profile.profiled, CORES, net, rows_cut, timeout=DEADLINE)
+            costs[rows_cut] = profile.costs(ranks)
         known = Known(costs, seen)
         for case in chosen:
             progress(f"{net.name}: {case.name}")
@@ -151,7 +149,8 @@ def predicted(
     net: Network, case: Case, known: Known
 ) -> tuple[Prediction, tuple[int, ...]]:
     """The oracle's prediction, and after which units a pipeline is cut."""
-    costs = known.costs[case.ranks, case.rows]
+    # Where there are more ranks than cores, they take turns.
+    costs = known.costs[case.rows].slowed(max(1.0, case.ranks / CORES))
     piped = case.name == "pipeline"
     size = net.micro if piped else net.batch / case.samples
     model = profile.paced(net, costs, size, case.part)
