@@ -32,7 +32,7 @@ from atlas.oracle.transformer import transformer
 from atlas.typed import BAD, Reader, Rule, key, schema
 from atlas.yamlmarks import Problem, Refused, read_text, read_tree, shown
 
-__all__ = ["cluster", "clusters", "items", "load", "model", "models"]
+__all__ = ["cluster", "clusters", "items", "load", "model", "models", "runs"]
 
 ASSUMED = "assumed"  # the source of a constant that nobody published
 MEASURED = "measured"  # the source of one that `atlas calibrate` has found
@@ -119,6 +119,20 @@ class Recommender:
 
 
 @dataclass(frozen=True)
+class RunSpec:
+    """A training run that its makers published."""
+
+    strategy: Text = key("axes joined by *, as `atlas predict` takes them")
+    cluster: Id = key("a cluster of taxonomy/clusters")
+    batch: Count = key("samples of a step")
+    micro_batch: Count = key("samples at a time on a replica")
+    precision: Id = key("how numbers are kept: mixed, fp32, ...")
+    recompute: Literal["none", "selective", "full"] = key("what backward repeats")
+    seconds: Positive = key("of a step, as published")
+    source: Source = key("a key of papers.bib, or a link")
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """A network that the oracle knows by name."""
 
@@ -129,6 +143,7 @@ class ModelFile:
     transformer: Transformer | None = key("if it is one", default=None)
     cnn: Network | None = key("if it is one", default=None)
     recommender: Recommender | None = key("if it is one", default=None)
+    runs: tuple[RunSpec, ...] = key("runs that were published", default=())
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,14 @@ def items(name: str, root: Path | None = None) -> tuple[Item, ...]:
 
 def _items(cnn: Network) -> list[Item]:
     return [Item(**dataclasses.asdict(line)) for line in cnn.layers]
+
+
+def runs(name: str, root: Path | None = None) -> tuple[RunSpec, ...]:
+    """The published runs of a model by name; raises as `model` does."""
+    made, reader = _read(_path(root, "models", name), ModelFile, root)
+    _raise(reader.problems)
+    found: tuple[RunSpec, ...] = made.runs
+    return found
 
 
 def cluster(name: str, root: Path | None = None) -> oracle.Cluster:

@@ -15,7 +15,6 @@ from atlas.cli import app
 from atlas.commands import common, given
 from atlas.commands import plan as planning
 from atlas.commands import predict as predicting
-from atlas.oracle import search
 from atlas.oracle.errors import OracleError
 from atlas.oracle.mesh import SCHEDULES
 from atlas.oracle.predict import predict
@@ -136,10 +135,24 @@ def kinds_of(strategy: str) -> list[str]:
     return [type(axis).__name__ for axis in parse(strategy).axes]
 
 
-def test_the_search_is_as_it_was_after_a_plan() -> None:
-    before = search.meshes
-    atlas("plan", *GPT3, "--gpus", "8", "--batch", "8")
-    assert search.meshes is before
+def test_a_plan_shows_the_published_layout_with_the_memory_of_its_table() -> None:
+    # Korthikanti et al. 2022: eight ways inside the node, a pipeline between nodes.
+    (run,) = found("plan", *GPT3, "--gpus", "1024", "--batch", "1536")["published"]
+    assert "Tensor(8, sequence_parallel=True)" in run["here"]
+    assert "Pipeline(8" in run["here"]
+    assert "Data(16)" in run["here"]
+    golden = json.loads((ROOT / "tests/data/golden.json").read_text())["korthikanti"]
+    activations = golden["act_GiB_seqsel"]["175B"]
+    assert run["memory"]["activations"] / 2**30 == pytest.approx(activations, rel=1e-2)
+    assert run["published_seconds"] == 13.75
+    assert run["predicted_seconds"] == pytest.approx(13.75, rel=0.2)
+    told = atlas("plan", *GPT3, "--gpus", "1024", "--batch", "1536").stdout
+    assert "As published (korthikanti2022reducing)" in told
+
+
+def test_a_published_layout_that_does_not_fit_the_devices_is_not_shown() -> None:
+    made = found("plan", *GPT3, "--gpus", "96", "--batch", "96", "--micro-batch", "1")
+    assert made["published"] == []
 
 
 def test_a_hundred_thousand_candidates_take_two_seconds_of_this_process() -> None:

@@ -1,8 +1,7 @@
 """`atlas plan`: every legal strategy for a model on a cluster, and five to measure."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from atlas import presets
-from atlas.commands import common, forecast, given
+from atlas.commands import common, forecast, given, published
 from atlas.commands.common import PATIENCE, Json, Wrong
 from atlas.commands.given import needed
 from atlas.oracle import search
@@ -109,23 +108,28 @@ def plan(
     )
     kinds = wanted(allow, forbid)
     begun = time.perf_counter()
-    with _meshes(kinds) as seen:
-        found = search.plan(
-            given.model_of(needed(model, "--model"), seq),
-            where,
-            needed(gpus, "--gpus"),
-            train,
-            recompute=(train.recompute,) if recompute else RECOMPUTE,
-            stages=_stages(kinds),
-            schedules=_schedules(kinds, allow),
-        )
+    seen, name = _Wanted(kinds), needed(model, "--model")
+    found = search.plan(
+        given.model_of(name, seq),
+        where,
+        needed(gpus, "--gpus"),
+        train,
+        recompute=(train.recompute,) if recompute else RECOMPUTE,
+        stages=_stages(kinds),
+        schedules=_schedules(kinds, allow),
+        among=seen,
+    )
     took = time.perf_counter() - begun
     budget = (tokens, epochs, price)
     forecast.cost(found.shortlist[0], *budget)  # a wrong budget is refused here
+    runs = published.published(name, found)
     if json:
-        common.print_json(plain(found, seen.left_out, budget))
+        made = plain(found, seen.left_out, budget)
+        common.print_json({**made, "published": [run.plain() for run in runs]})
     else:
         _show(found, seen.left_out, budget, took)
+        for run in runs:
+            common.out().print(f"\n{run.says()}")
 
 
 # What may be searched
@@ -158,41 +162,24 @@ def _schedules(kinds: set[str], allow: str | None) -> list[Any]:
 
 
 @dataclass
-class _Seen:
-    """Meshes that were kept from the search."""
+class _Wanted:
+    """Lets meshes of some kinds through, and counts those that it keeps back."""
 
+    kinds: set[str]
     left_out: int = 0
 
-
-@contextlib.contextmanager
-def _meshes(kinds: set[str]) -> Iterator[_Seen]:
-    """The search sees only meshes of these kinds; on a terminal, a bar shows how far.
-
-    The planner takes its meshes from one function of its module.
-    """
-    module: dict[str, Any] = vars(search)
-    every = module["meshes"]
-    seen = _Seen()
-
-    def chosen(*given: Any) -> Iterator[Strategy]:
+    def __call__(self, every: Iterable[Strategy]) -> Iterator[Strategy]:
+        """The wanted ones; on a terminal, a bar shows how far the search is."""
         legal = []
-        for mesh in every(*given):
-            names = {
-                type(axis).__name__.lower() for axis in mesh.axes if axis.ranks > 1
-            }
-            if names <= kinds:
+        for mesh in every:
+            axes = (axis for axis in mesh.axes if axis.ranks > 1)
+            if {type(axis).__name__.lower() for axis in axes} <= self.kinds:
                 legal.append(mesh)
             else:
-                seen.left_out += 1
+                self.left_out += 1
         if not legal:
-            raise Wrong(f"no mesh of {given[1]} devices is left: allow more kinds")
+            raise Wrong("no mesh of so many devices is left: allow more kinds")
         yield from _shown(legal)
-
-    module["meshes"] = chosen
-    try:
-        yield seen
-    finally:
-        module["meshes"] = every
 
 
 def _shown(meshes: Sequence[Strategy]) -> Iterator[Strategy]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -98,11 +98,13 @@ def plan(
     stages: Sequence[Stage] = (0, 1, 2, 3),
     schedules: Sequence[ScheduleName] = ("1f1b", "interleaved", "zero-bubble"),
     sharded_pipelines: bool = False,
+    among: Callable[[Iterable[Strategy]], Iterable[Strategy]] = iter,
 ) -> Plan:
     """Search all meshes of so many devices; raises OracleError if nothing fits.
 
     `train.micro_batch` is kept where it is given; `stages` are those of ZeRO, of which
-    2 and 3 go with a pipeline only if `sharded_pipelines`.
+    2 and 3 go with a pipeline only if `sharded_pipelines`; of all meshes, those are
+    searched that `among` lets through.
     """
     if not 1 <= gpus <= cluster.size:
         raise OracleError(
@@ -113,7 +115,8 @@ def plan(
     if model.kind != "transformer" or train.flash:  # no scores to compute again
         again = [r for r in again if r != 1]
     kinds = [SCHEDULES.index(name) for name in schedules]
-    search.run(again, stages, kinds, sharded_pipelines)
+    found = meshes(model, gpus, cluster.levels[0].size)
+    search.run(among(found), again, stages, kinds, sharded_pipelines)
     if not search.found:
         raise OracleError(search.refusal())
     return search.plan()
@@ -132,12 +135,13 @@ class _Search:
 
     def run(
         self,
+        every: Iterable[Strategy],
         again: list[int],
         stages: Sequence[Stage],
         kinds: list[int],
         sharded_pipelines: bool,
     ) -> None:
-        for strategy in meshes(self.model, self.gpus, self.cluster.levels[0].size):
+        for strategy in every:
             self.meshes.append(strategy)
             try:
                 check(self.model, strategy, self.cluster)
