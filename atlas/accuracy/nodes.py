@@ -27,6 +27,7 @@ from atlas.accuracy.wire import Command, Wire
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
 
     from exemplars.runtime import World
 
@@ -72,7 +73,7 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     dist.broadcast(place, 0)
     switch = f"/proc/{place[0]}/fd/{place[1]}"
     _call("unshare", _NEW_NETWORK)
-    for name, value in wire.settings().items():
+    for name, value in wires.SETTINGS.items():
         Path("/proc/sys/net/ipv4", name).write_text(value)
     for command in wire.plug(w.rank, switch):
         _run(command)
@@ -91,14 +92,14 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     return Node(w.rank, meeting)
 
 
-def _store(w: "World", limit: timedelta) -> "dist.Store":
+def _store(w: "World", limit: timedelta) -> "Store":
     """Where the ranks find each other: on the loopback, at a port that is free."""
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore
 
-    def at(port: int) -> dist.TCPStore:
-        first = w.rank == 0
-        return dist.TCPStore("127.0.0.1", port, w.size, first, limit, False)
+    def at(port: int) -> TCPStore:
+        return TCPStore("127.0.0.1", port, w.size, w.rank == 0, limit, False)
 
     own = at(0) if w.rank == 0 else None
     port = torch.tensor(own.port if own else 0)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from atlas.accuracy.shaped_study import Case
 
 QUICK: dict[str, Any] = {"rates": (100_000_000,), "sizes": (1_000_000,)}
-ASIDES = ("swaps", "queues")
 
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="100 Mbit/s and 1 MB: half a minute.")
@@ -85,7 +84,7 @@ def _study(quick: bool, only: list[str], write: bool) -> None:
         )
     }
     if whole:
-        parts |= {kind: study.aside(kind) for kind in ASIDES}
+        parts["swaps"] = study.swaps()
     root = knowledge.find_root()
     before = os.getloadavg()[0]
     found = _measured(parts)

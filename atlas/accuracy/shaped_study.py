@@ -29,8 +29,8 @@ SIZES = (1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000)
 #: What the latency is taken from: smaller than any bucket, and not judged.
 SMALL, SMALL_REPEATS = 1024, 25
 GOAL = 0.05  # median error
-#: The two questions beside the table are asked of one size at one rate.
-ASIDE_RATE, ASIDE_SIZE, ASIDE_REPEATS = 100_000_000, 4_000_000, 9
+#: The order of a swap is asked of one size at one rate.
+SWAP_RATE, SWAP_SIZE, SWAP_REPEATS = 100_000_000, 4_000_000, 9
 TECHNIQUES = ("ring-all-reduce", "halving-doubling")
 GROUP_TIMEOUT = 60.0
 SETUP = 1.5  # seconds to make the nodes and connect them
@@ -93,13 +93,10 @@ def cases(
     ]
 
 
-def aside(kind: str) -> list[Case]:
-    """What is asked beside the table: the order of a swap, and long queues."""
-    size = (ASIDE_SIZE,)
-    if kind == "swaps":
-        return [Case(n, 2, Wire(ASIDE_RATE), size, ASIDE_REPEATS) for n in SWAPS]
-    long = Wire(ASIDE_RATE, short=False)
-    return [Case("all_reduce", p, long, size, ASIDE_REPEATS) for p in NODES]
+def swaps() -> list[Case]:
+    """What is asked beside the table: does the order of a swap matter?"""
+    wire = Wire(SWAP_RATE)
+    return [Case(name, 2, wire, (SWAP_SIZE,), SWAP_REPEATS) for name in SWAPS]
 
 
 def measure(chosen: Sequence[Case], progress: Progress) -> list[Json]:
@@ -245,6 +242,9 @@ def keep(root: Path, parts: dict[str, list[Json]], load: Sequence[float]) -> Pat
         "machine": machine,
         "source": source_of(root, [known[id] for id in TECHNIQUES]),
         "given": given(),
+        "exchanges": {
+            name: {"says": e.says, "by": e.by, "why": e.why} for name, e in ALL.items()
+        },
         "summary": summary(parts["rows"]),
         **parts,
     }

@@ -27,9 +27,7 @@ ACKNOWLEDGEMENT = ETHERNET + IP + TCP
 #: whenever the machine is late to look after the bucket.
 BURST_SECONDS = 0.001
 MOST_TOGETHER = 8  # frames
-#: Together-sent frames that one connection may have waiting before the bucket.
-WAITING = 4
-#: Bytes that may wait there in all: none is ever dropped.
+#: Bytes that may wait before the bucket: none is ever dropped.
 LIMIT = 64 << 20
 
 Command = Sequence[str]
@@ -37,10 +35,9 @@ Command = Sequence[str]
 
 @dataclass(frozen=True)
 class Wire:
-    """Every node's way out, in bits a second; short queues are ours, long Linux's."""
+    """Every node's way out, in bits a second."""
 
     rate: int
-    short: bool = True
 
     def __post_init__(self) -> None:
         if self.burst < FRAME:
@@ -71,18 +68,6 @@ class Wire:
         """Seconds for a byte of payload, from the declared rate and the headers."""
         return self.sent(1.0, 1.0 if both_ways else 0.0) * 8 / self.rate
 
-    def settings(self) -> dict[str, str]:
-        """Of TCP in a node: no pauses for courtesy, and no standing queue."""
-        made = {
-            "tcp_congestion_control": "reno",  # every kernel has it
-            "tcp_no_metrics_save": "1",
-            "tcp_slow_start_after_idle": "0",
-        }
-        if self.short:
-            queue = WAITING * self.together * FRAME
-            made["tcp_limit_output_bytes"] = str(queue)
-        return made
-
     def plug(self, node: int, switch: str) -> list[Command]:
         """Inside a node: its interface, shaped; the far end goes to the switch."""
         port = ["peer", "name", port_of(node), "mtu", str(MTU), "netns", switch]
@@ -100,6 +85,12 @@ class Wire:
 
 
 INTERFACE = "eth0"
+#: Of TCP in a node: what every kernel has, and full speed after a rest.
+SETTINGS = {
+    "tcp_congestion_control": "reno",
+    "tcp_no_metrics_save": "1",
+    "tcp_slow_start_after_idle": "0",
+}
 BRIDGE = "bridge"
 SHAPER = ("tc", "qdisc")
 DEVICE = ("dev", INTERFACE)
