@@ -1748,6 +1748,81 @@ def data_filter_limit(s: int, c: int) -> int:
     return s * c
 
 
+# Strategy search: of c equal parts of every size, each rank has some
+
+
+def turn_total(p: int, t: int, c: int, b: int) -> int:
+    """Bytes that all ranks send to turn t elements from rows to columns.
+
+    Source: derived: a rank keeps what it has in both layouts, and sends the rest.
+    """
+    _ranks(p)
+    _count("t", t)
+    _positive("c", c)
+    _positive("b", b)
+    stay = c % p * (c // p + 1) ** 2 + (p - c % p) * (c // p) ** 2
+    return b * (t - t * stay // c**2)
+
+
+def search_sent(p: int, r: int, s: int, t: int, c: int, b: int) -> int:
+    """Bytes rank r sends when s elements are all-reduced, and t turned.
+
+    Source: derived: a rank sends the parts of others and gathers its own; in a turn
+    it keeps what it has in both layouts.
+    """
+    _rank(p, r)
+    _count("s", s)
+    _count("t", t)
+    _positive("c", c)
+    _positive("b", b)
+    h = chunk(c, p, r)
+    return b * (s * (c - h + (p - 1) * h) // c + t * h * (c - h) // c**2)
+
+
+def search_total(p: int, s: int, t: int, c: int, b: int) -> int:
+    """Bytes that all ranks send when s elements are all-reduced, and t turned.
+
+    Source: Song et al. 2019: the cost of a plan is its communication.
+    """
+    _count("s", s)
+    return ring_all_reduce_total(p, s, b) + turn_total(p, t, c, b)
+
+
+def search_single(p: int, n: int, z: int, a: int, y: int, c: int, b: int) -> int:
+    """Bytes that all ranks send if every layer is cut alike: by data, or by filters.
+
+    Source: Jia et al. 2018: data and model parallelism are plans among the others. Of
+    n + z weights, a activations between layers and y outputs; by channels it is more.
+    """
+    _count("n", n)
+    _count("z", z)
+    _count("a", a)
+    _count("y", y)
+    data = ring_all_reduce_total(p, n + z, b)
+    return min(data, ring_all_reduce_total(p, a, b) + turn_total(p, 2 * y, c, b))
+
+
+def search_asked(k: int, l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Costs that are asked for: k ways after k others, for each of l layers.
+
+    Source: Song et al. 2019: dynamic programming by layers; before the first and
+    after the last there is no choice.
+    """
+    _positive("k", k)
+    _positive("l", l)
+    return (l - 1) * k**2 + 2 * k
+
+
+def search_plans(k: int, l: int) -> int:  # noqa: E741 (the symbol of the page)
+    """Plans there are: one of k ways for each of l layers.
+
+    Source: Jia et al. 2018: layer-wise parallelism.
+    """
+    _positive("k", k)
+    _positive("l", l)
+    return k**l
+
+
 # Mixed precision: n parameters in 16 bits, with 32-bit masters and Adam
 
 
