@@ -3,15 +3,21 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from leftovers import children, folders, strays, wait_until
+
+if TYPE_CHECKING:
+    from atlas.site.context import Context
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # Before torch is imported: its threads would fight with the ranks for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -104,3 +110,38 @@ def _nothing_is_left(_own_temporary_folder: None) -> Iterator[None]:
         process.kill()
     assert not found, f"left running: {found}"
     assert not folders(), f"left behind: {folders()}"
+
+
+# The site, made once for all tests that read it
+
+
+@pytest.fixture(scope="session")
+def ctx() -> "Context":
+    """What the site is made from."""
+    from atlas.site.context import read
+
+    return read(ROOT)
+
+
+@pytest.fixture(scope="session")
+def made(ctx: "Context") -> dict[str, str | bytes]:
+    """Every page as Markdown, and what lies beside the pages."""
+    from atlas.site import pages
+
+    return pages.render(ROOT, ctx)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as a reader gets it."""
+    out = tmp_path_factory.mktemp("built") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-d", str(out)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from atlas import __version__, bibtex, export, knowledge
 from atlas.cli import app
-from atlas.site import pages
 
 VALIDATOR = jsonschema.Draft202012Validator
 
@@ -30,8 +29,8 @@ def value(known: knowledge.Atlas) -> Any:
 
 
 @pytest.fixture(scope="module")
-def site() -> dict[str, str | bytes]:
-    return pages.render(ROOT)
+def site(made: dict[str, str | bytes]) -> dict[str, str | bytes]:
+    return made
 
 
 @pytest.fixture(autouse=True)

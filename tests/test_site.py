@@ -28,30 +28,12 @@ HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) *a|b* $y$ {: oncli
 LIGHT = 900_000  # bytes: the heaviest that a page and its assets may be
 
 
-@pytest.fixture(scope="module")
-def ctx() -> Context:
-    return read(ROOT)
-
-
-@pytest.fixture(scope="module")
-def made(ctx: Context) -> dict[str, str | bytes]:
-    return pages.render(ROOT, ctx)
-
-
 def build(root: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "-d", str(out), *more]
     return subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=False
     )
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("built") / "site"
-    done = build(ROOT, out)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 # Traces, as a record keeps them

@@ -20,11 +20,6 @@ VIEWS = ("map.md", "grid.md", "choose.md", "coverage.md", "changes.md")
 
 
 @pytest.fixture(scope="module")
-def ctx() -> Context:
-    return read(ROOT)
-
-
-@pytest.fixture(scope="module")
 def made(ctx: Context) -> dict[str, str]:
     out = {"map.md": matrix.page(ctx), "grid.md": grid.page(ctx)}
     out |= {"choose.md": choose.page(ctx), "coverage.md": coverage.page(ctx)}

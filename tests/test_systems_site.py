@@ -11,7 +11,7 @@ import pytest
 
 from atlas.knowledge import Fact, Relation, System, Use
 from atlas.site import address, chronology, compare, pages, standing, system, systems
-from atlas.site.context import Context, read
+from atlas.site.context import Context
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = (
@@ -19,11 +19,6 @@ HOSTILE = (
     '" onclick="z <!--/raw-->'
 )
 PAGES = ["index.md", "map.md", "systems/index.md", "systems/x.md", "a/b/reindex.md"]
-
-
-@pytest.fixture(scope="module")
-def ctx() -> Context:
-    return read(ROOT)
 
 
 def other(ctx: Context, *more: System) -> Context:

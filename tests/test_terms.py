@@ -4,10 +4,7 @@ import dataclasses
 import html
 import html.parser
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import pytest
 from atlas import bibtex
 from atlas.knowledge import Word
 from atlas.relation import parse
-from atlas.site import crosswalk, glossary, names, pages, papers, surveys
+from atlas.site import crosswalk, glossary, names, papers, surveys
 from atlas.site.context import Context, read
 from atlas.site.slim import slim
 from atlas.site.text import slug
@@ -25,28 +22,6 @@ from atlas.site.tips import Tips, anchor
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = '<img src=x onerror=alert(1)> " & `x`'
 RING = "communication-pattern/collective/ring-all-reduce"
-
-
-@pytest.fixture(scope="module")
-def ctx() -> Context:
-    return read(ROOT)
-
-
-@pytest.fixture(scope="module")
-def made(ctx: Context) -> dict[str, str | bytes]:
-    return pages.render(ROOT, ctx)
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("terms") / "site"
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(out)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 WORDS = (
