@@ -143,15 +143,8 @@ def test_without_scripts_there_is_an_example(watched: Callable[..., Any]) -> Non
     assert page.locator("#calc-example table").count() == 2
 
 
-def test_the_page_stays_light(chromium: Any, address: str) -> None:
-    context = chromium.new_context()
-    page = context.new_page()
-    got: list[Any] = []
-    page.on("response", lambda r, got=got: got.append(r))
-    page.goto(address + HERE, wait_until="networkidle")
-    weight = sum(len(r.body()) for r in got if "/search" not in r.url)
-    context.close()
-    assert weight <= LIGHT, f"{weight} bytes"
+def test_the_page_stays_light(weights: Callable[..., dict[str, int]]) -> None:
+    assert weights([HERE])[HERE] <= LIGHT
 
 
 def test_the_page_works_from_a_file(watched: Callable[..., Any], offline: Path) -> None:

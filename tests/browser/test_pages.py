@@ -8,7 +8,6 @@ import pytest
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).resolve().parent.parent / "vendor" / "axe-core" / "axe.min.js"
 RING = "communication-pattern/collective/ring-all-reduce/"
 SAMPLE = ("", RING, "sync-strategy/pipeline-flush/one-f-one-b/", "systems/horovod/")
 SAMPLE += ("communication-pattern/collective/", "papers/", "coverage/", "systems/")
@@ -22,38 +21,34 @@ def addresses(site: Path) -> list[str]:
 
 
 def test_every_page_is_clean_and_fits_a_phone(
-    site: Path, watched: Callable[..., Any], address: str
+    site: Path, abreast: Callable[..., Any]
 ) -> None:
-    w = watched("", viewport={"width": 390, "height": 844})
-    wide, bad_math = [], []
-    for path in addresses(site):
-        w.page.goto(address + path)
-        if w.page.evaluate("document.documentElement.scrollWidth") > 390:
+    seen, wide, bad_math = [], [], []
+    for path, page in abreast(addresses(site), viewport={"width": 390, "height": 844}):
+        seen.append(path)
+        if page.evaluate("document.documentElement.scrollWidth") > 390:
             wide.append(path)
-        if w.page.locator(".katex-error").count():
+        if page.locator(".katex-error").count():
             bad_math.append(path)
-    assert len(addresses(site)) > 40
+    assert seen == addresses(site)
+    assert len(seen) > 40
     assert not wide
     assert not bad_math
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_accessibility_findings(
-    watched: Callable[..., Any], address: str, scheme: str
+    inaccessible: Callable[..., list[str]], scheme: str
 ) -> None:
-    w = watched("", color_scheme=scheme)
-    found = []
-    for path in SAMPLE:
-        w.page.goto(address + path)
-        want = {"light": "default", "dark": "slate"}[scheme]
-        assert w.page.get_attribute("body", "data-md-color-scheme") == want
-        w.page.evaluate(AXE.read_text(encoding="utf-8"))
-        report = w.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        for v in report["violations"]:
-            if v["impact"] in ("serious", "critical"):
-                where = [n["target"] for n in v["nodes"]][:4]
-                found.append(f"/{path} {v['id']}: {where}")
-    assert not found
+    assert not inaccessible(SAMPLE, color_scheme=scheme)
+
+
+@pytest.mark.parametrize(("scheme", "named"), [("light", "default"), ("dark", "slate")])
+def test_pages_begin_in_the_colours_of_the_system(
+    abreast: Callable[..., Any], scheme: str, named: str
+) -> None:
+    for path, page in abreast(SAMPLE, color_scheme=scheme):
+        assert page.get_attribute("body", "data-md-color-scheme") == named, path
 
 
 def test_formulas_are_drawn(watched: Callable[..., Any]) -> None:
@@ -93,20 +88,12 @@ def test_mutants_are_chosen_from_a_list(watched: Callable[..., Any]) -> None:
 
 
 def test_a_technique_page_weighs_at_most_900_kb(
-    site: Path, chromium: Any, address: str
+    site: Path, weights: Callable[..., dict[str, int]]
 ) -> None:
-    for path in addresses(site):
-        if path.count("/") < 3:
-            continue
-        context = chromium.new_context()
-        page = context.new_page()
-        got: list[Any] = []
-        page.on("response", lambda r, got=got: got.append(r))
-        page.goto(address + path, wait_until="networkidle")
-        kept = [r for r in got if "/search" not in r.url]
-        weight = sum(len(r.body()) for r in kept)
-        context.close()
-        assert weight <= LIGHT, f"{path}: {weight} bytes"
+    found = weights(path for path in addresses(site) if path.count("/") >= 3)
+    assert len(found) > 40
+    heavy = {path: weight for path, weight in found.items() if weight > LIGHT}
+    assert not heavy
 
 
 def test_the_offline_site_works_from_files(

@@ -8,7 +8,6 @@ import pytest
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).resolve().parent.parent / "vendor" / "axe-core" / "axe.min.js"
 SHARDED = "parameter-distribution/sharded/"
 COLLECTIVE = "communication-pattern/collective/"
 VIEWS = ("map/", "map/#cell=synchronous.replicated&c=star", "grid/", "choose/")
@@ -38,28 +37,14 @@ def asked(page: Any, ident: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_has_a_serious_accessibility_finding(
-    watched: Callable[..., Any], address: str, scheme: str
+    inaccessible: Callable[..., list[str]], scheme: str
 ) -> None:
-    w = watched("", color_scheme=scheme)
-    found = []
-    for path in VIEWS:
-        w.page.goto("about:blank")
-        w.page.goto(address + path)
-        w.page.evaluate(AXE.read_text(encoding="utf-8"))
-        report = w.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        for v in report["violations"]:
-            if v["impact"] in ("serious", "critical"):
-                where = [n["target"] for n in v["nodes"]][:4]
-                found.append(f"/{path} {v['id']}: {where}")
-    w.wrong = [x for x in w.wrong if "about:blank" not in x]
-    assert not found
+    assert not inaccessible(VIEWS, color_scheme=scheme)
 
 
-def test_views_fit_a_phone(watched: Callable[..., Any], address: str) -> None:
-    w = watched("", viewport=PHONE)
-    for path in VIEWS:
-        w.page.goto(address + path)
-        wide = w.page.evaluate("document.documentElement.scrollWidth")
+def test_views_fit_a_phone(abreast: Callable[..., Any]) -> None:
+    for path, page in abreast(VIEWS, viewport=PHONE):
+        wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, path
 
 

@@ -8,7 +8,6 @@ import pytest
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).resolve().parent.parent / "vendor" / "axe-core" / "axe.min.js"
 ZERO = "parameter-distribution/sharded/zero-3/"
 PAGES = ("glossary/", "crosswalk/", "papers/", "surveys/", "surveys/nichols2021/")
 # What people type -> the page that must come first.
@@ -160,28 +159,13 @@ def test_the_crosswalk_is_a_list_on_a_phone(watched: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_accessibility_findings(
-    watched: Callable[..., Any], address: str, scheme: str
+    inaccessible: Callable[..., list[str]], scheme: str
 ) -> None:
-    w = watched("", color_scheme=scheme)
-    found = []
-    for path in (*PAGES, ZERO):
-        w.page.goto(address + path)
-        w.page.evaluate(AXE.read_text(encoding="utf-8"))
-        report = w.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        for v in report["violations"]:
-            if v["impact"] in ("serious", "critical"):
-                where = [n["target"] for n in v["nodes"]][:4]
-                found.append(f"/{path} {v['id']}: {where}")
-    assert not found
+    assert not inaccessible((*PAGES, ZERO), color_scheme=scheme)
 
 
-def test_a_page_of_terms_weighs_at_most_900_kb(chromium: Any, address: str) -> None:
-    for path in PAGES:
-        context = chromium.new_context()
-        page = context.new_page()
-        got: list[Any] = []
-        page.on("response", lambda r, got=got: got.append(r))
-        page.goto(address + path, wait_until="networkidle")
-        weight = sum(len(r.body()) for r in got if "/search" not in r.url)
-        context.close()
-        assert weight <= 900_000, f"{path}: {weight} bytes"
+def test_a_page_of_terms_weighs_at_most_900_kb(
+    weights: Callable[..., dict[str, int]],
+) -> None:
+    found = weights(PAGES)
+    assert not {path: weight for path, weight in found.items() if weight > 900_000}
