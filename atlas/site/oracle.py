@@ -190,8 +190,7 @@ def page(ctx: Context) -> str:
         "from predicted ones. A plan ends in a shortlist for the same reason: "
         "neighbours differ by less than the error, so the five are to be measured.",
     ]
-    if _accuracy(ctx):
-        parts.append(f"How far off it has been: [accuracy]({ACCURACY}).")
+    parts.append(f"How far off it has been: [how far to trust it]({ACCURACY}).")
     parts += [
         "## The names {#names}",
         "Names that the formulas use; a call is written with those of its arguments "
@@ -268,9 +267,3 @@ def _sources() -> Iterator[str]:
             if said and said not in seen:
                 seen.add(said)
                 yield f"`{name}`: {said}"
-
-
-def _accuracy(ctx: Context) -> bool:
-    """Whether the page of measured accuracy is part of this site."""
-    written = (ctx.root / "docs" / ACCURACY).is_file()
-    return written or (ctx.root / "atlas" / "site" / "accuracy.py").is_file()
