@@ -78,6 +78,7 @@ SMALL: dict[str, list[float]] = {
     "c": [1, 3, 1000],
     "h": [1, 768],
 }
+MOST = {"search_plans": 12}  # a power: its arguments' product says too little
 
 
 def grid(name: str) -> list[tuple[float, ...]]:
@@ -115,7 +116,8 @@ def test_javascript_equals_python_anywhere(
 ) -> None:
     signature = inspect.signature(FORMULAS[name]).parameters
     whole = sum(parameter.annotation is int for parameter in signature.values())
-    most = int((EXACT // 64) ** (1 / max(1, whole)))  # their product stays exact
+    exact = int((EXACT // 64) ** (1 / max(1, whole)))  # their product stays exact
+    most = MOST.get(name, exact)
     row: dict[str, float] = {}
     for key, parameter in signature.items():
         if parameter.annotation is float:

@@ -1760,15 +1760,16 @@ def turn_total(p: int, t: int, c: int, b: int) -> int:
     _count("t", t)
     _positive("c", c)
     _positive("b", b)
-    stay = c % p * (c // p + 1) ** 2 + (p - c % p) * (c // p) ** 2
+    q = c // p
+    stay = c * (2 * q + 1) - p * q * (q + 1)  # of c**2: the shares, squared
     return b * (t - t * stay // c**2)
 
 
 def search_sent(p: int, r: int, s: int, t: int, c: int, b: int) -> int:
     """Bytes rank r sends when s elements are all-reduced, and t turned.
 
-    Source: derived: a rank sends the parts of others and gathers its own; in a turn
-    it keeps what it has in both layouts.
+    Source: derived: of its terms a rank sends all but its own part, h of c, and that
+    to all others when it is summed; in a turn it sends what others have of its part.
     """
     _rank(p, r)
     _count("s", s)
@@ -1776,7 +1777,7 @@ def search_sent(p: int, r: int, s: int, t: int, c: int, b: int) -> int:
     _positive("c", c)
     _positive("b", b)
     h = chunk(c, p, r)
-    return b * (s * (c - h + (p - 1) * h) // c + t * h * (c - h) // c**2)
+    return b * (s + h * ((p - 2) * s * c + t * (c - h)) // c**2)
 
 
 def search_total(p: int, s: int, t: int, c: int, b: int) -> int:
@@ -1798,8 +1799,9 @@ def search_single(p: int, n: int, z: int, a: int, y: int, c: int, b: int) -> int
     _count("z", z)
     _count("a", a)
     _count("y", y)
-    data = ring_all_reduce_total(p, n + z, b)
-    return min(data, ring_all_reduce_total(p, a, b) + turn_total(p, 2 * y, c, b))
+    _ranks(p)
+    turned = turn_total(p, y, c, b)
+    return 2 * min((p - 1) * (n + z) * b, (p - 1) * a * b + turned)
 
 
 def search_asked(k: int, l: int) -> int:  # noqa: E741 (the symbol of the page)
