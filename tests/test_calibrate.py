@@ -99,8 +99,18 @@ def test_the_oracle_predicts_with_the_file(tmp_path: Path) -> None:
     assert found.levels[0].link("all_reduce").alpha == pytest.approx(1e-4, rel=1e-3)
     told = CliRunner().invoke(
         app,
-        ["predict", "--cluster", str(tmp_path / "machine.json"), "--model"]
-        + ["resnet-50", "--batch", "8", "--strategy", "Data(2)", "--json"],
+        [
+            "predict",
+            "--cluster",
+            str(tmp_path / "machine.json"),
+            "--model",
+            "resnet-50",
+            "--batch",
+            "8",
+            "--strategy",
+            "Data(2)",
+            "--json",
+        ],
     )
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["seconds"] > 0
@@ -110,8 +120,17 @@ def test_more_ranks_than_were_measured_are_refused(tmp_path: Path) -> None:
     keep(tmp_path / "machine.json", assembled(machine()))
     told = CliRunner().invoke(
         app,
-        ["predict", "--cluster", str(tmp_path / "machine.json"), "--model"]
-        + ["resnet-50", "--batch", "8", "--strategy", "Data(4)"],
+        [
+            "predict",
+            "--cluster",
+            str(tmp_path / "machine.json"),
+            "--model",
+            "resnet-50",
+            "--batch",
+            "8",
+            "--strategy",
+            "Data(4)",
+        ],
     )
     assert told.exit_code == 2
     assert "expected at most 2" in told.output
@@ -142,7 +161,7 @@ def test_this_machine_is_measured(tmp_path: Path) -> None:
     for op in OPS:
         link = made["levels"][0]["links"][op]
         assert link["alpha"] >= 0
-        assert 1e6 < link["bandwidth"]
+        assert link["bandwidth"] > 1e6
     assert made["device"]["flops"]["fp32"] > 1e8
     assert made["band"]["low"] <= 1 <= made["band"]["high"]
     cli_given.cluster_of(str(out))
