@@ -92,6 +92,12 @@ def test_what_was_measured_is_what_the_file_says(tmp_path: Path) -> None:
     assert all(row["error"] < 1e-6 for row in made["calibration"]["fitted"])
 
 
+def predicted(folder: Path, strategy: str, *more: str) -> Any:
+    asked = ["predict", "--cluster", str(folder / "machine.json"), "--batch", "8"]
+    asked += ["--model", "resnet-50", "--strategy", strategy, *more]
+    return CliRunner().invoke(app, asked)
+
+
 def test_the_oracle_predicts_with_the_file(tmp_path: Path) -> None:
     keep(tmp_path / "machine.json", assembled(machine()))
     found = cli_given.cluster_of(str(tmp_path / "machine.json"))
