@@ -16,13 +16,8 @@ Json = dict[str, Any]
 
 
 def shaped_section(study: Json) -> str:
-    """Verdict, plot, a table for each number of nodes, findings, every row."""
-    parts = [
-        "## On links of known speed { #shaped-link }",
-        _intro(study),
-        _verdict(study),
-        raw(_figure(study)),
-    ]
+    """Below a heading of the page's own: verdict, plot, tables, findings."""
+    parts = [_intro(study), _verdict(study), raw(_figure(study))]
     for p in study["given"]["nodes"]:
         rows = [r for r in study["rows"] if r["nodes"] == p]
         parts += [f"### {p} nodes {{ #shaped-link-{p} }}", _table(study, rows)]
