@@ -7,7 +7,7 @@ from typing import Any
 
 from atlas import record
 from atlas.oracle.units import seconds
-from atlas.site import address
+from atlas.site import address, shaped
 from atlas.site.context import Context
 from atlas.site.text import attr, front, listing, md
 
@@ -40,6 +40,8 @@ def page(ctx: Context) -> str:
         *_golden(ctx),
         "## Statistical: what takes time { #statistical }",
         *_statistical(_study(ctx, "accuracy")),
+        "## On a shaped link: communication alone { #shaped }",
+        _shaped(_study(ctx, "shaped-link")),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -264,3 +266,9 @@ def _dot(row: Json) -> str:
         f"{row['network']}, {row['strategy']}: predicted "
         f"{seconds(row['predicted'])}, measured {seconds(row['measured'])}"
     )
+
+
+def _shaped(study: Json | None) -> str:
+    if study is None:
+        return "*Not measured yet: `python3 -m atlas.accuracy.shaped` does it.*"
+    return shaped.shaped_section(study)
