@@ -20,20 +20,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atlas.accuracy import wire as wires
 from atlas.accuracy.wire import Command, Wire
 
 if TYPE_CHECKING:
-    import torch.distributed as dist
     from torch._C._distributed_c10d import Store
 
     from exemplars.runtime import World
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _IFNAME = "GLOO_SOCKET_IFNAME"
-_LOOPBACK = "lo"
 _PROBE_SECONDS = 20
 
 
@@ -43,16 +41,13 @@ class NodesError(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """This rank on the wire: its default group; `meet` is the loopback's."""
+    """This rank on the wire, by its default group; they meet beside it."""
 
-    rank: int
-    meeting: "dist.ProcessGroup"
+    meeting: Any  # a ProcessGroupGloo, whose types lack `barrier`
 
     def meet(self) -> None:
         """Wait for all ranks, without a byte on the wire."""
-        import torch.distributed as dist
-
-        dist.barrier(self.meeting)
+        self.meeting.barrier().wait()
 
     def counted(self) -> tuple[int, int]:
         """Bytes that went out on the wire, and frames that were dropped."""
@@ -64,10 +59,12 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     """Move this rank into a node of its own; its default group is then the wire's."""
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
-    home = _here()
     limit = timedelta(seconds=timeout)
     store = _store(w, limit)
+    #: Of sockets that are made before this rank moves, and stay where they are.
+    meeting = ProcessGroupGloo(PrefixStore("meet", store), w.rank, w.size, limit)
     #: The first rank's open file is all that holds the switch.
     place = torch.tensor([os.getpid(), _new_switch() if w.rank == 0 else 0])
     dist.broadcast(place, 0)
@@ -85,11 +82,7 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     dist.init_process_group(
         "gloo", store=store, rank=w.rank, world_size=w.size, timeout=limit
     )
-    with _inside(home):
-        os.environ[_IFNAME] = _LOOPBACK
-        meeting = dist.new_group(timeout=limit)
-    assert isinstance(meeting, dist.ProcessGroup)
-    return Node(w.rank, meeting)
+    return Node(meeting)
 
 
 def _store(w: "World", limit: timedelta) -> "Store":

@@ -41,7 +41,8 @@ def main(
     """Time exchanges on links of known speed beside what the oracle says.
 
     Every rank is a node with a network of its own, on this machine; needs Linux,
-    iproute2 and root. About ten minutes; only the whole study is kept.
+    iproute2 and root, or `unshare --user --map-root-user` before the command.
+    About ten minutes; only the whole study is kept.
 
     Examples:
 
