@@ -28,7 +28,7 @@ from torch import Tensor
 
 from exemplars.runtime import World, meter, report, span, world
 
-SIZES = BATCH, *WIDTHS = 50, 20, 30, 20, 160, 20, 10  # samples; features
+SIZES = BATCH, *WIDTHS = 50, 20, 30, 20, 160, 20  # samples; features
 PARTS = 10  # of samples and of features: a rank has some, or none
 TAKES = dict(data="rows", filter="whole", channel="columns", loss="rows")
 HOLDS = dict(data="whole", filter="columns", channel="rows", loss="rows")
@@ -132,7 +132,7 @@ def main(w: World) -> None:
     memory = w.memory(parameters=lambda: weights, gradients=lambda: found[:-1])
     with memory, meter() as moved:
         found += step(plan, weights, split(x, TAKES[plan[0]])[w.rank])
-    # Sums in another order, through five layers each way.
+    # Sums in another order, through four layers each way.
     w.check("result", found, lambda: reference(plan, whole, x), slack=64)
     w.check("optimum", x.new_tensor(least), lambda: x.new_tensor(best), 0)
     _, s, t = map(sum, zip(*map(traffic, count(), ["input", *plan], plan)))
