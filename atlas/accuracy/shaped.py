@@ -154,7 +154,8 @@ def verdict(errors: dict[str, Any], goal: float) -> str:
     held = "held" if errors["median"] <= goal else "not held"
     return (
         f"gloo: median error {errors['median']:.2%} over {errors['rows']} rows "
-        f"(worst {errors['worst']:.0%}, accuracy {errors['accuracy']:.1%}); "
+        f"(worst {errors['worst']:.0%}, accuracy {errors['accuracy']:.1%}; by the "
+        f"formulas of their names {errors['named_median']:.1%}); "
         f"at most {goal:.0%} was promised: {held}"
     )
 

@@ -31,18 +31,17 @@ def _intro(study: Json) -> str:
     given = study["given"]
     rates = listing(f"{rate / 1e6:g}" for rate in given["rates"])
     sizes = given["sizes"]
-    latency = f"{given['burst_seconds'] * 1e3:g} ms"
+    at_once = f"{given['burst_seconds'] * 1e3:g} ms"
     return (
         f"Here the communication term stands alone. Each of "
         f"{listing(given['nodes'], 'or')} nodes is a network namespace of its own; "
-        f"what leaves it passes a token bucket of {rates} Mbit/s. A full frame has "
+        f"what leaves it is held to {rates} Mbit/s (tc-tbf). A full frame has "
         f"{given['frame']} bytes, of which {given['payload']} are payload, and an "
         f"acknowledgement {given['acknowledgement']}: the time of a byte follows from "
         f"the declared rate. The latency is that of messages of {given['small']} "
         f"bytes. Judged are {sizes[0] / 1e6:g} to {sizes[-1] / 1e6:g} MB, on which "
-        f"nothing was fitted. A full bucket lets {latency} of sending pass at once; "
-        "the predictions allow for that. `python3 -m atlas.accuracy.shaped` does it "
-        "again."
+        f"nothing was fitted. After a rest, {at_once} of sending pass at once; the "
+        "predictions allow for that. `python3 -m atlas.accuracy.shaped` does it again."
     )
 
 
@@ -52,7 +51,9 @@ def _verdict(study: Json) -> str:
     told = badge("held") if held else badge("not held", "bad")
     text = (
         f"**Median error {judged['median']:.1%}** over {judged['rows']} rows of gloo's "
-        f"exchanges, failures included; at most {goal:.0%} was promised: {told}. "
+        f"exchanges, failures included; at most {goal:.0%} was promised: {told}. With "
+        f"the formula of every exchange's name, whatever gloo does under it, it would "
+        f"be {judged['named_median']:.1%}; see what was found. "
         f"Worst {judged['worst']:.0%}; ParaDL's accuracy, the mean of 1 − |predicted − "
         f"measured| / measured, is {judged['accuracy']:.1%}. Bytes on the wire: median "
         f"{judged['wire_median']:.2%} from what was said, worst "
@@ -73,7 +74,7 @@ def _ours(study: Json) -> str:
         return ""
     return (
         f" The exemplars, written by hand, lie beside and are not judged: median "
-        f"{ours['median']:.1%} over {ours['rows']} rows; see what was found."
+        f"{ours['median']:.1%} over {ours['rows']} rows."
     )
 
 
