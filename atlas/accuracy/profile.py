@@ -8,6 +8,7 @@ filters or channels where half is judged: what lies between is a straight line.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from atlas.accuracy.networks import Network, Parts, build
 from atlas.accuracy.programs import Flat, rows_of
 from atlas.bench.pair import sized
-from atlas.calibrate.timing import slowest, timed
+from atlas.calibrate.timing import timed
 from atlas.oracle.model import Layer, Model
 from exemplars.parameter_distribution.within_sample import spatial
 from exemplars.runtime import World
@@ -192,18 +193,27 @@ class Costs:
         ]
 
 
+def typical(ranks: Sequence[list[float]]) -> float:
+    """The ranks' mean of their medians.
+
+    Not the slowest rank's: a step is a sum of units, and a rank that is late in one
+    is early in another. The sum of the slowest is more than any rank ever takes.
+    """
+    return fmean(median(repeats) for repeats in ranks)
+
+
 def costs(ranks: Sequence[Any]) -> Costs:
-    """What the ranks saw, as costs: medians of the slowest."""
+    """What the ranks saw, as costs."""
     sizes = [size for size in ranks[0] if size != "update"]
-    update = slowest([rank["update"] for rank in ranks]) / BLOCK
+    update = typical([rank["update"] for rank in ranks]) / BLOCK
     return Costs({n: list(_paces([r[n] for r in ranks])) for n in sizes}, update)
 
 
 def _paces(ranks: Sequence[Any]) -> Iterator[Pace]:
     for i in range(len(ranks[0]["units"])):
-        unit = slowest([rank["units"][i] for rank in ranks])
+        unit = typical([rank["units"][i] for rank in ranks])
         seen = [rank["products"][i] for rank in ranks]
-        times = {key: slowest([s[key] for s in seen]) for key in seen[0]}
+        times = {key: typical([s[key] for s in seen]) for key in seen[0]}
         yield Pace(unit, _divided(times, "filters"), _divided(times, "channels"))
 
 
