@@ -94,8 +94,9 @@ def _golden(ctx: Context) -> Iterator[str]:
         return
     tables: Json = json.loads(path.read_text(encoding="utf-8"))
     yield (
-        "Tables that others printed, which the oracle has to reproduce cell by cell "
-        "(`tests/test_oracle_golden.py`, in every run of the tests):"
+        "Tables that others printed, and what they measured: the oracle is held "
+        "against every cell (`tests/test_oracle_golden.py`, in every run of the "
+        "tests), by the digits that are printed or by an error that the test states:"
     )
     rows = ["| table | numbers | source |", "|---|--:|---|"]
     source = ""
@@ -234,7 +235,7 @@ def _plot(rows: Sequence[Json]) -> str:
     ]
     ends = 10.0**low, 10.0**high
     parts.append(
-        f'<line class="axis" x1="{x(ends[0])}" y1="{y(ends[0])}" x2="{x(ends[1])}" '
+        f'<line class="even" x1="{x(ends[0])}" y1="{y(ends[0])}" x2="{x(ends[1])}" '
         f'y2="{y(ends[1])}"/>'
     )
     names = list(dict.fromkeys(row["strategy"] for row in rows))
