@@ -103,41 +103,14 @@ def test_the_oracle_predicts_with_the_file(tmp_path: Path) -> None:
     found = cli_given.cluster_of(str(tmp_path / "machine.json"))
     assert found.size == 2
     assert found.levels[0].link("all_reduce").alpha == pytest.approx(1e-4, rel=1e-3)
-    told = CliRunner().invoke(
-        app,
-        [
-            "predict",
-            "--cluster",
-            str(tmp_path / "machine.json"),
-            "--model",
-            "resnet-50",
-            "--batch",
-            "8",
-            "--strategy",
-            "Data(2)",
-            "--json",
-        ],
-    )
+    told = predicted(tmp_path, "Data(2)", "--json")
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["seconds"] > 0
 
 
 def test_more_ranks_than_were_measured_are_refused(tmp_path: Path) -> None:
     keep(tmp_path / "machine.json", assembled(machine()))
-    told = CliRunner().invoke(
-        app,
-        [
-            "predict",
-            "--cluster",
-            str(tmp_path / "machine.json"),
-            "--model",
-            "resnet-50",
-            "--batch",
-            "8",
-            "--strategy",
-            "Data(4)",
-        ],
-    )
+    told = predicted(tmp_path, "Data(4)")
     assert told.exit_code == 2
     assert "expected at most 2" in told.output
 

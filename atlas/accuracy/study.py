@@ -20,6 +20,7 @@ from atlas.accuracy.networks import NETWORKS, Network
 from atlas.accuracy.profile import PEAK, Costs
 from atlas.accuracy.programs import program
 from atlas.bench.study import today, versions
+from atlas.calibrate.machine import rounded
 from atlas.calibrate.timing import timed
 from atlas.launch import launch
 from atlas.oracle.cluster import Cluster, Device, Level
@@ -296,8 +297,8 @@ def keep(root: Path, rows: Sequence[Json]) -> Path:
             }
             for net in NETWORKS.values()
         },
-        "rows": [_rounded(row) for row in rows],
-        "summary": _rounded(summary(rows)),
+        "rows": [rounded(row) for row in rows],
+        "summary": rounded(summary(rows)),
     }
     target = root / PLACE
     write_text(target, compact(json.dumps(made, indent=1, sort_keys=True) + "\n"))
@@ -313,14 +314,3 @@ def kept(root: Path) -> Json | None:
     except ValueError as error:
         raise RecordError(f"{PLACE}: {error}; remove it and measure again") from None
     return found
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.5g}")
-        case dict():
-            return {k: _rounded(v) for k, v in value.items()}
-        case list():
-            return [_rounded(v) for v in value]
-    return value

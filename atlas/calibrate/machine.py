@@ -23,7 +23,7 @@ from atlas.calibrate.timing import slowest
 from atlas.launch import launch
 from atlas.record import write_text
 
-__all__ = ["Machine", "assembled", "calibrate", "keep", "link_rows"]
+__all__ = ["Machine", "assembled", "calibrate", "keep", "link_rows", "rounded"]
 
 DEADLINE = 300.0
 LARGEST = 2**24  # bytes of the messages that links are judged by
@@ -164,16 +164,16 @@ def _memory() -> int:
 
 def keep(path: Path, made: Json) -> None:
     """Write the file, whole."""
-    write_text(path, json.dumps(_rounded(made), indent=1) + "\n")
+    write_text(path, json.dumps(rounded(made), indent=1) + "\n")
 
 
-def _rounded(value: Any) -> Any:
-    """Five digits: a calibration does not know more."""
+def rounded(value: Any) -> Any:
+    """Five digits: measured seconds do not know more."""
     match value:
         case float():
             return float(f"{value:.5g}")
         case dict():
-            return {k: _rounded(v) for k, v in value.items()}
+            return {k: rounded(v) for k, v in value.items()}
         case list():
-            return [_rounded(v) for v in value]
+            return [rounded(v) for v in value]
     return value
