@@ -139,9 +139,9 @@ def test_a_hostile_file_is_refused_within_a_second(
     text: str, said: str | None, small: Path
 ) -> None:
     (small / FIRST).write_text(text, encoding="utf-8")
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = problems(small)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert found
     assert said is None or found[0].endswith(said)
 
@@ -153,9 +153,9 @@ def test_a_hostile_bibliography_is_refused_within_a_second(small: Path) -> None:
         "@misc{a2000b, t = {" + "{" * 200_000,
     ):
         (small / "taxonomy/papers.bib").write_text(text, encoding="utf-8")
-        begin = time.perf_counter()
+        begin = time.process_time()
         assert problems(small)
-        assert time.perf_counter() - begin < 1
+        assert time.process_time() - begin < 1
 
 
 def test_what_is_not_utf8_is_named_by_its_line(small: Path) -> None:
@@ -281,10 +281,10 @@ def test_this_year_is_not_the_future(small: Path) -> None:
         assert len(problems(small)) == count
 
 
-def test_the_taxonomy_is_good_and_read_within_a_second() -> None:
-    begin = time.perf_counter()
+def test_the_taxonomy_is_good_and_takes_less_than_a_second_to_read() -> None:
+    begin = time.process_time()  # its own: the wall clock knows what else runs
     atlas = load(ROOT)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert [axis.id for axis in atlas.axes] == [
         "sync-strategy",
         "parameter-distribution",
