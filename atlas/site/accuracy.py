@@ -143,12 +143,19 @@ def _statistical(study: Json | None) -> Iterator[str]:
     yield "\n".join(_by_strategy(told["strategies"]))
     yield (
         "Four ranks on two cores take turns, and what they wait for is the scheduler: "
-        "those rows are *oversubscribed*, are shown, and count towards no goal."
+        "those rows are *oversubscribed*, are shown, and count towards no goal. There a "
+        "quarter of the batch may be one of the batches that units were timed at: "
+        f"{listing(_same_batch(study['given'])) or 'on no network'}."
     )
     yield "### Which strategy is the fastest { #order }"
     yield "\n".join(_by_network(told["networks"]))
     yield "### Every step { #steps }"
     yield "\n".join(_steps(rows))
+
+
+def _same_batch(given: Mapping[str, Json]) -> list[str]:
+    """Networks whose batch, shared by four, is one that the profile has seen."""
+    return [md(n) for n, g in given.items() if g["batch"] / 4 in g["calibrated"]]
 
 
 def _goals(told: Json) -> Iterator[str]:
