@@ -143,8 +143,8 @@ def _statistical(study: Json | None) -> Iterator[str]:
     yield "\n".join(_by_strategy(told["strategies"]))
     yield (
         "Four ranks on two cores take turns, and what they wait for is the scheduler: "
-        "those rows are *oversubscribed*, are shown, and count towards no goal. There a "
-        "quarter of the batch may be one of the batches that units were timed at: "
+        "those rows are *oversubscribed*, are shown, and count towards no goal. There "
+        "a quarter of the batch may be one of those that units were timed at: "
         f"{listing(_same_batch(study['given'])) or 'on no network'}."
     )
     yield "### Which strategy is the fastest { #order }"
