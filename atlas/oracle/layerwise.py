@@ -102,7 +102,7 @@ def halo_seconds(work: Work, cut: Cut, recipe: Recipe, wires: Wires) -> float:
         0.0
         if cut.spatial == 1
         else send_seconds(
-            inner * work.halos, inner * whole * work.halo / 2, wires.cut.p2p
+            inner * work.halos / 2, inner * whole * work.halo / 2, wires.cut.p2p
         )
         + reduce_seconds(
             cut.spatial,

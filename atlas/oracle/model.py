@@ -22,7 +22,7 @@ class Layer:
     work: Work
     filters: int = 0  # output channels, where they can be cut
     channels: int = 0  # input channels, where they can be cut
-    rows: int = 0  # rows of the map that it makes
+    rows: int = 0  # parts that its maps can be cut into, by rows
     matrix: tuple[int, int] = (0, 0)  # height and width of its weight, as one matrix
     glued: bool = False  # stays with the unit after it (or, last of all, before it)
 

@@ -126,6 +126,14 @@ def _size(n: int, item: Item, kernel: int) -> int:
     return (-(-over // item.stride) if item.ceil else over // item.stride) + 1
 
 
+def _parts(before: int, after: int, over: int) -> int:
+    """Ranks at most that rows are cut for: each has one, and all its neighbour needs.
+
+    Of the rows that windows share, half are above a border and half below.
+    """
+    return min(after, before // max(1, -(-over // 2)))
+
+
 def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
     """A convolution, with its norm and activation, and the shape that it leaves."""
     c, *sides = shape
@@ -134,7 +142,7 @@ def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
     x, y = math.prod(shape), filters * math.prod(after)
     weights, bias = c * filters * taps, filters * item.bias
     flops = 2.0 * c * taps * y
-    over = max(0, item.kernel - item.stride)
+    over = max(0, item.kernel - item.stride)  # rows that two windows share
     halo = over * x // sides[0]
     work = Work(
         layers=1,
@@ -157,7 +165,7 @@ def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
         channel_x=x,
         channel_y=y,
         unchannelled=bias,
-        halos=int(over > 0),
+        halos=min(2, over),
         halo=halo,
         norms=int(item.norm),
         normed=filters * item.norm,
@@ -168,7 +176,7 @@ def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
         work,
         filters=filters,
         channels=c,
-        rows=0 if linear else after[0],
+        rows=0 if linear else _parts(sides[0], after[0], over),
         matrix=(filters, c * taps),
     )
     return layer, (filters, *after)
@@ -187,10 +195,10 @@ def _pool(shape: Shape, item: Item) -> tuple[Layer, Shape]:
         working=x + y,
         inputs=x,
         passed=y,
-        halos=int(over > 0),
+        halos=min(2, over),
         halo=over * x // sides[0],
     )
-    rows = 0 if item.pool == "all" else after[0]
+    rows = 0 if item.pool == "all" else _parts(sides[0], after[0], over)
     return Layer(f"{item.pool} pool", work, rows=rows, glued=False), (c, *after)
 
 

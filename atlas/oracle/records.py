@@ -66,7 +66,7 @@ class Work(NamedTuple):
     channel_y: int = 0  # elements that leave them
     unchannelled: int = 0  # weights that a channel axis leaves whole, biases too
     unchannelled_flops: float = 0.0
-    halos: int = 0  # layers whose windows reach over a border
+    halos: int = 0  # messages to one neighbour, forward and backward
     halo: int = 0  # elements that one neighbour needs, forward and backward
     norms: int = 0  # batch norms
     normed: int = 0  # their channels
@@ -135,7 +135,7 @@ class Schedule(NamedTuple):
     stages: int = 1
     micros: int = 1  # micro-batches of a step
     chunks: int = 1  # stages that a rank has, interleaved
-    kind: int = 1  # 0 gpipe, 1 1f1b, 2 interleaved, 3 zero-bubble, 4 stashing
+    kind: int = 1  # 0 gpipe, 1 1f1b, 2 interleaved, 3 zero-bubble, 4 stashing, 5 local
 
 
 class Replicas(NamedTuple):

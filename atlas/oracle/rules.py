@@ -46,7 +46,7 @@ def limit(model: Model, kind: type[Axis]) -> tuple[int, str] | None:
         return least, f"the smallest layer has {least} channels"
     if kind is Spatial:
         least = min(rows, default=1)
-        return least, f"the smallest map has {least} rows"
+        return least, f"the smallest map has rows for {least}"
     if kind is Tensor:
         least = min(model.heads, model.kv_heads) or 1
         return least, f"a layer has {least} heads of keys and values"
@@ -77,10 +77,24 @@ def _problems(model: Model, strategy: Strategy, cluster: Cluster) -> Iterator[st
         if most is not None and axis.ranks > most[0]:
             yield f"{axis} for {model.name}: expected at most {most[0]}: {most[1]}"
     yield from _divisions(model, strategy)
-    if strategy.find(Compress) and not strategy.find(Data):
-        yield f"{strategy}: Compress is for Data: expected Data(...) * Compress(...)"
+    yield from _compressions(model, strategy)
     if strategy.find(Offload) and cluster.host_bandwidth is None:
         yield f"Offload on {cluster.name}: expected a cluster with host_bandwidth"
+
+
+def _compressions(model: Model, strategy: Strategy) -> Iterator[str]:
+    how = strategy.find(Compress)
+    if how is None:
+        return
+    if not strategy.find(Data):
+        yield f"{strategy}: Compress is for Data: expected Data(...) * Compress(...)"
+    if how.kind not in ("powersgd", "factors"):
+        return
+    cut = strategy.find(Filter, Channel, Tensor)
+    if cut is not None and cut.ranks > 1:
+        yield f"{how} with {cut}: expected whole matrices, or another kind of Compress"
+    if not any(layer.matrix[0] for layer in model.layers):
+        yield f"{how} for {model.name}: no matrices known: expected another kind"
 
 
 def _doubles(strategy: Strategy) -> Iterator[str]:

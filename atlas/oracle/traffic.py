@@ -142,7 +142,7 @@ def _spatial(site: Site, m: int) -> Iterator[Collective]:
         return
     sides = 2 if mesh.cut.spatial > 2 else 1
     n = sides * m * mesh.cut.micro / mesh.cut.context * mesh.recipe.activation * w.halo
-    calls = 2 * sides * m * w.halos
+    calls = sides * m * w.halos
     yield from send(site, "Spatial", "cut", "rows beside a border", calls, n)
     n = 2 * m * (2 * w.normed + w.norms) * mesh.recipe.activation
     yield from ring(site, "Spatial", "cut", "all_reduce", "norms", 2 * m * w.norms, n)
@@ -186,11 +186,13 @@ def _stages(site: Site, m: int) -> Iterator[Collective]:
     mesh, p = site.mesh, site.mesh.schedule.stages
     part = mesh.cut.tensor if mesh.cut.sequence else 1
     back, on = float(site.place > 0), float(site.place < p - 1)
+    what = "activations and their gradients"
+    if mesh.schedule.kind == 5:  # losses of their own: nothing goes back
+        back, what = 0.0, "activations"
     if mesh.schedule.chunks > 1:  # a ring: only the very first and last have no side
         back, on = mesh.schedule.chunks - 1 + back, mesh.schedule.chunks - 1 + on
     passed = back * (site.before or site.work.passed) + on * site.work.passed
     n = m * _bytes(site) * passed / part
-    what = "activations and their gradients"
     yield from send(site, "Pipeline", "pipeline", what, (back + on) * m, n)
 
 
