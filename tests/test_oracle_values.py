@@ -10,8 +10,10 @@ from atlas import presets
 from atlas.knowledge import TaxonomyError
 from atlas.oracle.cluster import Band, Cluster, Device, Level, Link
 from atlas.oracle.errors import OracleError
+from atlas.oracle.network import Item, network
 from atlas.oracle.predict import predict
 from atlas.oracle.prediction import Prediction
+from atlas.oracle.rules import limit
 from atlas.oracle.strategy import (
     AXES,
     Data,
@@ -19,6 +21,7 @@ from atlas.oracle.strategy import (
     Offload,
     ParameterServer,
     Pipeline,
+    Spatial,
     Strategy,
     Tensor,
     Zero,
@@ -99,7 +102,7 @@ REFUSED = [
     ("gpt3-175b", "Filter(2)", "expected at most 1: the smallest layer has 1 filters"),
     ("gpt3-175b", "Context(3)", "Context(3) for 2048 tokens: expected 2 or 4"),
     ("resnet-50", "Filter(65)", "at most 64: the smallest layer has 64 filters"),
-    ("resnet-50", "Spatial(8)", "expected at most 7: the smallest map has 7 rows"),
+    ("resnet-50", "Spatial(8)", "expected at most 7: the smallest map has rows for 7"),
     ("resnet-50", "Filter(2) * Spatial(2)", "Filter and Spatial are two cuts"),
     ("resnet-50", "Context(2)", "it has no sequence"),
     ("mixtral-8x7b", "Expert(3)", "Expert(3) for 8 experts: expected 2 or 4"),
@@ -107,6 +110,13 @@ REFUSED = [
     ("dlrm", "Embedding(27)", "expected at most 26: it has 26 tables"),
     ("resnet-50", "Zero(1, 2) * Compress()", "Compress is for Data"),
     ("resnet-50", "Pipeline(4, 'interleaved', 3)", "ranks times chunks that divide"),
+    (
+        "resnet-50",
+        "Data(2) * Filter(4) * Compress('powersgd')",
+        "Compress(kind='powersgd') with Filter(4): expected whole matrices, or another",
+    ),
+    ("resnet-50", "Data(2) * Channel(4) * Compress('factors')", "with Channel(4): exp"),
+    ("gpt3-175b", "Data(8) * Compress('powersgd')", "no matrices known: expected ano"),
 ]
 
 
@@ -261,7 +271,7 @@ def test_sequence_parallelism_gathers_once_more_than_tensor_parallelism(
 WAITS = {"Tensor": "cut", "Filter": "cut", "Channel": "cut", "Spatial": "cut"}
 WAITS |= {"Context": "context", "Expert": "expert", "Embedding": "expert"}
 WAITS |= {"Data": "data", "Zero": "data", "LocalSGD": "data", "Gossip": "data"}
-WAITS |= {"Compress": "data", "ParameterServer": "data"}
+WAITS |= {"Compress": "data", "ParameterServer": "data", "Elastic": "data"}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +293,10 @@ WAITS |= {"Compress": "data", "ParameterServer": "data"}
         ("resnet-50", "LocalSGD(8)"),
         ("resnet-50", "Gossip(8)"),
         ("resnet-50", "ParameterServer(8, servers=2)"),
+        ("resnet-50", "Elastic(8)"),
+        ("resnet-50", "Elastic(8, mode='async')"),
         ("resnet-50", "Data(8) * Compress(kind='qsgd')"),
+        ("vgg-16", "Data(8) * Compress(kind='factors')"),
     ],
 )
 def test_the_table_of_collectives_and_the_times_are_one(model: str, text: str) -> None:
@@ -322,6 +335,59 @@ def test_local_steps_divide_the_traffic_and_an_outer_optimizer_adds_state() -> N
     outer = asked("resnet-50", "DiLoCo(8, every=4)")
     assert outer.memory.optimizer > seldom.memory.optimizer
     assert DiLoCo().every == 500
+
+
+def test_springs_move_what_local_steps_do_and_keep_a_centre() -> None:
+    local, springs = (asked("resnet-50", f"{a}(8)") for a in ("LocalSGD", "Elastic"))
+    assert springs.times.data == local.times.data
+    centre = springs.memory.optimizer - local.memory.optimizer
+    assert centre == springs.memory.parameters
+    says = [finding.says for finding in springs.findings]
+    assert "springs of 2 / 9 or more swing ever wider" in says
+
+
+def test_a_loss_for_each_stage_sends_nothing_back_and_keeps_one_micro_batch() -> None:
+    waits, local = (
+        asked("gpt2-medium", f"Pipeline(4, '{s}')") for s in ("gpipe", "local")
+    )
+    assert math.isclose(waits.times.pipeline, 2 * local.times.pipeline)
+    assert local.times.bubble < waits.times.bubble / 2
+    assert all(
+        math.isclose(a.activations, 64 * b.activations)
+        for a, b in zip(waits.stages, local.stages, strict=True)
+    )
+    assert any("a loss that is not the network's" in f.says for f in local.findings)
+
+
+def test_factors_are_for_wide_layers_and_few_samples() -> None:
+    plain, few, many = (
+        asked("vgg-16", f"Data(2){how}", batch)
+        for how, batch in (
+            ("", 2),
+            (" * Compress('factors')", 2),
+            (" * Compress('factors')", 64),
+        )
+    )
+    sent = [sum(c.wire for c in found.collectives) for found in (plain, few, many)]
+    assert sent[1] < sent[0] < sent[2]
+    worse = "matrices the samples' factors are more bytes than an all-reduce"
+    assert any(worse in finding.says for finding in many.findings)
+    assert few.memory.buffers == plain.memory.buffers  # exact: no error is kept
+
+
+def test_layers_that_take_turns_leave_room_for_one() -> None:
+    whole = asked("llama3-8b", "Data(8)")
+    turns = asked("llama3-8b", "Data(8) * Offload('layers')")
+    held = turns.memory
+    assert (held.parameters, held.gradients, held.optimizer) == (0, 0, 0)
+    assert held.buffers < whole.memory.buffers + whole.memory.parameters / 4
+    down, up = (c.wire for c in turns.collectives if c.op == "copy")
+    assert down < up < 2 * down
+
+
+def test_a_window_needs_parts_as_high_as_its_border() -> None:
+    made = network("wide", (3, 12, 12), [Item(conv=8, kernel=5), Item(conv=8)])
+    assert limit(made, Spatial) == (6, "the smallest map has rows for 6")
 
 
 def test_enough_servers_hide_their_traffic() -> None:

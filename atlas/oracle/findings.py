@@ -8,7 +8,7 @@ from atlas.oracle.prediction import Collective, Finding
 from atlas.oracle.records import Bytes, Times, Work
 from atlas.oracle.rules import limit
 from atlas.oracle.stages import heaviness
-from atlas.oracle.strategy import Data, ParameterServer, Strategy, Zero
+from atlas.oracle.strategy import Data, ParameterServer, Pipeline, Strategy, Zero
 from atlas.oracle.traffic import Site
 from atlas.oracle.train import Train
 from atlas.oracle.units import size
@@ -67,6 +67,11 @@ def _limits(model: Model, strategy: Strategy, train: Train) -> Iterator[Finding]
             yield Finding("limit", name, says)
         if isinstance(axis, Data | Zero | ParameterServer) and axis.ranks > 1:
             says = f"data parallelism cannot exceed {train.batch} ranks: the batch"
+            yield Finding("limit", name, says)
+        if isinstance(axis, Pipeline) and axis.schedule == "local" and axis.ranks > 1:
+            says = (
+                "every stage but the last learns from a loss that is not the network's"
+            )
             yield Finding("limit", name, says)
 
 

@@ -36,6 +36,7 @@ SCHEDULES: tuple[ScheduleName, ...] = (
     "interleaved",
     "zero-bubble",
     "stashing",
+    "local",
 )
 
 

@@ -13,12 +13,15 @@ def bubble_seconds(
     """Seconds that a rank idles in a step: while the pipeline fills and drains.
 
     Source: Narayanan et al. 2021, section 2.2; Qi et al. 2023 (ZB-H1), here with a
-    backward that includes the gradients of weights; weight stashing never drains.
+    backward that includes the gradients of weights; weight stashing never drains; with
+    losses of their own stages wait for forwards alone (Laskin et al. 2020).
     """
     p = schedule.stages
     return (
         0.0
         if schedule.kind == 4
+        else (p - 1) * forward
+        if schedule.kind == 5
         else (p - 1) * max(0.0, forward + backward - 2 * weights)
         if schedule.kind == 3
         else (p - 1) * (forward + backward) / schedule.chunks
@@ -29,7 +32,8 @@ def in_flight(schedule: Schedule, place: int) -> float:
     """Micro-batches whose activations a stage holds at once, at most.
 
     Source: Huang et al. 2019 (GPipe), section 2.3: all; Narayanan et al. 2021, section
-    2.2.1: as many as stages follow; interleaved, Korthikanti et al. 2022, section 4.2.
+    2.2.1: as many as stages follow; interleaved, Korthikanti et al. 2022, section 4.2;
+    one, where a stage learns as soon as it has seen it (Laskin et al. 2020).
     """
     p = schedule.stages
     v = schedule.chunks
@@ -39,6 +43,8 @@ def in_flight(schedule: Schedule, place: int) -> float:
         if schedule.kind == 0
         else (2 * (p - place - 1) + (v - 1) * p + 1) / v
         if schedule.kind == 2
+        else 1
+        if schedule.kind == 5
         else p - place,
     )
 
@@ -107,7 +113,8 @@ def times(
     once = exposed(agree.reduce, b, agree.pieces, recipe.overlap) + exposed(
         agree.gather, f, agree.pieces, recipe.overlap
     )
-    messages = 2 * (m + schedule.stages - 2) * schedule.chunks
+    ways = 1 if schedule.kind == 5 else 2  # onward; and back
+    messages = ways * (m + schedule.stages - 2) * schedule.chunks
     return Times(
         compute=m * (one.forward + one.backward),
         memory=m * (one.forward_moved + one.backward_moved),

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from atlas.oracle import core
 from atlas.oracle import formulas as f
+from atlas.oracle.compressing import compressed, doubts
+from atlas.oracle.offloading import copied, left
 from atlas.oracle.prediction import Collective, Finding
 from atlas.oracle.records import Bytes, Exchange, Times
 from atlas.oracle.strategy import (
@@ -13,6 +15,7 @@ from atlas.oracle.strategy import (
     Compress,
     Data,
     DiLoCo,
+    Elastic,
     Gossip,
     LocalSGD,
     Offload,
@@ -48,16 +51,20 @@ def _of(strategy: Strategy, site: Site, optimizer: float) -> Agreement:
     match axis:
         case LocalSGD(every=every) | DiLoCo(every=every):
             return _periodic(site, axis, every, optimizer)
+        case Elastic():
+            return _elastic(site, axis, optimizer)
         case ParameterServer():
             return _server(site, axis)
         case Gossip():
             return _gossip(site, axis, optimizer)
         case _ if compress is not None:
-            return _compressed(site, compress, optimizer)
+            found = tuple(compressed(site, compress))
+            notes = doubts(site, compress)
+            return Agreement(_once(found), found, optimizer, lambda times: notes)
     m = site.mesh
-    found = core.exchange(site.work, m.cut, m.recipe, m.replicas, m.wires)
+    seconds = core.exchange(site.work, m.cut, m.recipe, m.replicas, m.wires)
     name = type(axis).__name__ if axis.ranks > 1 else "Data"
-    return Agreement(found, tuple(state(site, name)), optimizer)
+    return Agreement(seconds, tuple(state(site, name)), optimizer)
 
 
 def _once(found: tuple[Collective, ...]) -> Exchange:
@@ -70,6 +77,11 @@ def _periodic(site: Site, axis: Axis, every: int, optimizer: float) -> Agreement
     n = whole(site, 1) * site.mesh.recipe.weight
     name = type(axis).__name__
     found = tuple(ring(site, name, "data", "all_reduce", "weights", 1, n))
+    return _seldom(found, every, optimizer)
+
+
+def _seldom(found: tuple[Collective, ...], every: int, optimizer: float) -> Agreement:
+    """What happens every so many steps, as a step's share."""
     share = tuple(
         replace(
             c,
@@ -81,6 +93,21 @@ def _periodic(site: Site, axis: Axis, every: int, optimizer: float) -> Agreement
         for c in found
     )
     return Agreement(_once(share), share, optimizer)
+
+
+def _elastic(site: Site, axis: Elastic, optimizer: float) -> Agreement:
+    """All meet at once and sum their pulls; or one by one, with the centre's rank."""
+    if axis.mode == "sync":
+        made = _periodic(site, axis, axis.every, optimizer)
+        says = f"springs of 2 / {axis.ranks + 1} or more swing ever wider"
+        note = (Finding("limit", "Elastic", says),)
+        return replace(made, findings=lambda times: note)
+    n = 2 * whole(site, 1) * site.mesh.recipe.weight
+    level = site.cluster.levels[site.mesh.groups["data"].level].name
+    took = core.server_seconds(axis.ranks, 1, n, site.mesh.wires.data.p2p)
+    what, ranks = "weights to the centre, the centre back", axis.ranks + 1
+    met = Collective("Elastic", "p2p", what, ranks, level, 2, n, n / 2, took)
+    return _seldom((met,), axis.every, optimizer)
 
 
 def _gossip(site: Site, axis: Gossip, optimizer: float) -> Agreement:
@@ -121,52 +148,18 @@ def _server(site: Site, axis: ParameterServer) -> Agreement:
     return Agreement(Exchange(reduce=took, pieces=pieces), (found,), 0.0, servers)
 
 
-def _compressed(site: Site, how: Compress, optimizer: float) -> Agreement:
-    """Gradients are compressed: sums of sparse or coarse ones go by all-gather."""
-    n, b = round(whole(site, 1)), site.mesh.recipe.gradient
-    p = site.mesh.groups["data"].ranks
-    if how.kind == "powersgd":
-        found = tuple(_powersgd(site, how.rank, b))
-        return Agreement(_once(found), found, optimizer)
-    payload, calls = {
-        "top-k": lambda: (f.top_k_payload(max(1, round(how.ratio * n)), b, 1), 2),
-        "qsgd": lambda: (f.qsgd_payload(n, b, 1, how.bucket), 2),
-        "one-bit": lambda: (f.one_bit_payload(n, b, 1), 2),
-    }[how.kind]()
-    args = ("Compress", "data", "all_gather", how.kind, calls, p * payload)
-    found = tuple(ring(site, *args))
-    return Agreement(_once(found), found, optimizer)
-
-
-def _powersgd(site: Site, rank: int, b: int) -> list[Collective]:
-    """Two factors of every matrix; everything else goes as it is."""
-    matrices = [layer.matrix for layer in site.layers if layer.matrix[0]]
-    small = round(whole(site, 1)) - sum(h * w for h, w in matrices)
-    n = f.powersgd_payload(rank, sum(h + w for h, w in matrices), small, b, 1)
-    calls = f.powersgd_calls(len(matrices), 1)
-    return [*ring(site, "Compress", "data", "all_reduce", "factors", calls, n)]
-
-
 def _offloaded(strategy: Strategy, site: Site, made: Agreement) -> Agreement:
     how = strategy.find(Offload)
     bandwidth = site.cluster.host_bandwidth
     if how is None or bandwidth is None:
         return made
-    m = site.mesh
-    shard = m.replicas.shard if m.replicas.stage > 0 else 1
-    own = whole(site, shard) / shard
-    times = 1 if how.what == "optimizer" else 2 * m.schedule.micros
-    n = own * (m.recipe.gradient + times * m.recipe.weight)
-    took = n / bandwidth
-    copy = Collective(
-        "Offload", "copy", "gradients down, weights up", 1, "host", 2, n, n, took
-    )
+    copies = tuple(copied(site, how, bandwidth))
     says = "the host's own optimizer step is not counted"
     note = (Finding("bottleneck", "Offload", says),)
     return Agreement(
         made.exchange,
-        (*made.collectives, copy),
-        took,
+        (*made.collectives, *copies),
+        sum(c.seconds for c in copies),
         lambda times: (*made.findings(times), *note),
     )
 
@@ -178,18 +171,16 @@ def adjusted(strategy: Strategy, site: Site, held: Bytes) -> Bytes:
     if outer is not None and outer.ranks > 1:
         extra = f.diloco_outer_bytes(round(whole(site, 1)), recipe.weight)
         held = held._replace(optimizer=held.optimizer + extra)
+    if strategy.find(Elastic):
+        centre = whole(site, 1) * recipe.weight
+        held = held._replace(optimizer=held.optimizer + centre)
     if strategy.find(ParameterServer):
         held = held._replace(optimizer=0.0)
     how = strategy.find(Offload)
     if how is not None:
-        m = site.mesh
-        shard = m.replicas.shard if m.replicas.stage > 0 else 1
-        landing = whole(site, shard) / shard * recipe.gradient
-        held = held._replace(optimizer=0.0, buffers=held.buffers + landing)
-        if how.what == "parameters":
-            unit = 2 * site.work.largest * recipe.weight
-            held = held._replace(parameters=0.0, buffers=held.buffers + unit)
-    if strategy.find(Compress):
+        held = left(site, how, held)
+    compress = strategy.find(Compress)
+    if compress is not None and compress.kind != "factors":  # those are exact
         residual = whole(site, 1) * recipe.gradient  # of error feedback
         held = held._replace(buffers=held.buffers + residual)
     return held

@@ -25,6 +25,7 @@ __all__ = [
     "Context",
     "Data",
     "DiLoCo",
+    "Elastic",
     "Embedding",
     "Expert",
     "Filter",
@@ -42,7 +43,9 @@ __all__ = [
 ]
 
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "stashing"]
+ScheduleName = Literal[
+    "gpipe", "1f1b", "interleaved", "zero-bubble", "stashing", "local"
+]
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ class Spatial(Axis):
 
 @dataclass(frozen=True)
 class Pipeline(Axis):
-    """Each rank has some layers."""
+    """Each rank has some layers; `local`: and a loss of its own, none goes back."""
 
     ranks: int = 1
     schedule: ScheduleName = "1f1b"
@@ -247,6 +250,15 @@ class DiLoCo(Axis):
 
 
 @dataclass(frozen=True)
+class Elastic(Axis):
+    """Workers that a spring pulls towards a centre every so many steps, and it back."""
+
+    ranks: int = 1
+    every: int = 8
+    mode: Literal["sync", "async"] = "sync"  # async: one rank more is the centre
+
+
+@dataclass(frozen=True)
 class ParameterServer(Axis):
     """Workers that push gradients to servers and pull weights."""
 
@@ -266,9 +278,9 @@ class Gossip(Axis):
 
 @dataclass(frozen=True)
 class Compress(Setting):
-    """Gradients are compressed before replicas exchange them."""
+    """Gradients are compressed before replicas exchange them; by `factors` exactly."""
 
-    kind: Literal["top-k", "qsgd", "one-bit", "powersgd"] = "top-k"
+    kind: Literal["top-k", "qsgd", "one-bit", "powersgd", "factors"] = "top-k"
     ratio: float = 0.01  # of entries kept, for top-k
     rank: int = 4  # for powersgd
     bucket: int = 512  # entries that share a norm, for qsgd
@@ -283,9 +295,9 @@ class Checkpoint(Setting):
 
 @dataclass(frozen=True)
 class Offload(Setting):
-    """State lives in the host's memory."""
+    """State lives in the host's memory; of `layers`, all but that of one at a time."""
 
-    what: Literal["optimizer", "parameters"] = "optimizer"
+    what: Literal["optimizer", "parameters", "layers"] = "optimizer"
 
 
 REPLICAS: tuple[type[Axis], ...] = (
@@ -293,6 +305,7 @@ REPLICAS: tuple[type[Axis], ...] = (
     Zero,
     LocalSGD,
     DiLoCo,
+    Elastic,
     ParameterServer,
     Gossip,
 )

@@ -32,6 +32,7 @@ from atlas.oracle.strategy import (
     Context,
     Data,
     DiLoCo,
+    Elastic,
     Embedding,
     Expert,
     Filter,
@@ -197,6 +198,8 @@ def _replicas(choice: Mapping[str, Any], d: int, node: int) -> Axis:
         return LocalSGD(d)
     if way == "diloco":
         return DiLoCo(d)
+    if way == "elastic":
+        return Elastic(d)
     if way == "server":
         return ParameterServer(d, choice.get("servers", 1))
     if way == "gossip":

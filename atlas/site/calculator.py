@@ -328,6 +328,7 @@ def _controls() -> str:
         "zero-bubble": "zero bubble",
         "gpipe": "GPipe",
         "stashing": "weight stashing",
+        "local": "a loss for each stage",
     }
     ways = {
         "data": "each a full copy",
@@ -337,10 +338,11 @@ def _controls() -> str:
         "hybrid": "ZeRO-3 in a node",
         "local-sgd": "local SGD",
         "diloco": "DiLoCo",
+        "elastic": "elastic averaging",
         "server": "parameter server",
         "gossip": "gossip",
     }
-    compress = ["none", "top-k", "qsgd", "one-bit", "powersgd"]
+    compress = ["none", "top-k", "qsgd", "one-bit", "powersgd", "factors"]
     sliders = {
         "pipeline": "Pipeline",
         "expert": "Expert",

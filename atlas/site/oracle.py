@@ -77,7 +77,8 @@ SECTIONS: tuple[tuple[str, str, str, tuple[Part, ...]], ...] = (
         "pipelines",
         "A pipeline idles while it fills and drains; how long, and how many "
         "micro-batches a stage holds meanwhile, depends on its schedule: 0 GPipe, "
-        "1 1F1B, 2 interleaved, 3 zero bubble, 4 weight stashing.",
+        "1 1F1B, 2 interleaved, 3 zero bubble, 4 weight stashing, 5 a loss for each "
+        "stage.",
         (
             ("bubble_seconds", None, "idle time of a step"),
             ("in_flight", None, "micro-batches held at once"),

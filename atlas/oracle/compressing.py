@@ -1,0 +1,82 @@
+"""Gradients that replicas exchange in fewer bytes: coarser, sparser, or as factors."""
+
+from collections.abc import Iterator
+
+from atlas.oracle import core
+from atlas.oracle import formulas as f
+from atlas.oracle.model import Layer
+from atlas.oracle.prediction import Collective, Finding
+from atlas.oracle.strategy import Compress
+from atlas.oracle.traffic import Site, ring, whole
+
+__all__ = ["compressed", "doubts"]
+
+
+def compressed(site: Site, how: Compress) -> Iterator[Collective]:
+    """The exchange: sums of sparse or coarse gradients go by all-gather."""
+    n, b = round(whole(site, 1)), site.mesh.recipe.gradient
+    p = site.mesh.groups["data"].ranks
+    if how.kind == "powersgd":
+        yield from _powersgd(site, how.rank, b)
+        return
+    if how.kind == "factors":
+        yield from _factors(site, b)
+        return
+    payload, calls = {
+        "top-k": lambda: (f.top_k_payload(max(1, round(how.ratio * n)), b, 1), 2),
+        "qsgd": lambda: (f.qsgd_payload(n, b, 1, how.bucket), 2),
+        "one-bit": lambda: (f.one_bit_payload(n, b, 1), 2),
+    }[how.kind]()
+    args = ("Compress", "data", "all_gather", how.kind, calls, p * payload)
+    yield from ring(site, *args)
+
+
+def _powersgd(site: Site, rank: int, b: int) -> Iterator[Collective]:
+    """Two factors of every matrix; everything else goes as it is."""
+    matrices = [layer.matrix for layer in _matrices(site)]
+    small = round(whole(site, 1)) - sum(h * w for h, w in matrices)
+    n = f.powersgd_payload(rank, sum(h + w for h, w in matrices), small, b, 1)
+    calls = f.powersgd_calls(len(matrices), 1)
+    yield from ring(site, "Compress", "data", "all_reduce", "factors", calls, n)
+
+
+def _factors(site: Site, b: int) -> Iterator[Collective]:
+    """Of every sample u and v, whose product is its gradient; the rest as it is."""
+    n, rest = 0.0, whole(site, 1)
+    layers = _matrices(site)
+    for layer in layers:
+        h, w = layer.matrix
+        n += f.sufficient_factor_payload(_samples(site, layer), h, w, b)
+        own = core.held(layer.work, site.mesh.cut) - h * w
+        rest -= h * w + (h if own == h else 0)  # the gradient of a bias: the u, summed
+    n *= site.mesh.groups["data"].ranks
+    calls = 2 * len(layers)
+    yield from ring(site, "Compress", "data", "all_gather", "factors", calls, n)
+    calls, n = int(rest > 0), rest * b
+    yield from ring(site, "Compress", "data", "all_reduce", "the rest", calls, n)
+
+
+def doubts(site: Site, how: Compress) -> tuple[Finding, ...]:
+    """Factors of many samples are larger than what they are factors of."""
+    layers = _matrices(site) if how.kind == "factors" else []
+    p = site.mesh.groups["data"].ranks
+    wins = [
+        f.sufficient_factor_wins(p, _samples(site, layer), *layer.matrix)
+        for layer in layers
+    ]
+    if sum(wins) == len(wins):
+        return ()
+    worse = f"{len(wins) - sum(wins)} of {len(wins)} matrices"
+    says = f"for {worse} the samples' factors are more bytes than an all-reduce"
+    return (Finding("bottleneck", "Compress", says),)
+
+
+def _matrices(site: Site) -> list[Layer]:
+    return [layer for layer in site.layers if layer.matrix[0]]
+
+
+def _samples(site: Site, layer: Layer) -> int:
+    """Outer products that a step adds to the matrix: each place of a window is one."""
+    h, w = layer.matrix
+    places = (layer.work.flops + layer.work.serial) / (2 * h * w)
+    return round(site.mesh.schedule.micros * core.samples_of(site.mesh.cut) * places)

@@ -1,0 +1,63 @@
+"""State in the host's memory: what crosses to the device, and what it still holds."""
+
+from collections.abc import Iterator
+
+from atlas.oracle import core
+from atlas.oracle.prediction import Collective
+from atlas.oracle.records import Bytes
+from atlas.oracle.strategy import Offload
+from atlas.oracle.traffic import Site, whole
+
+__all__ = ["copied", "left"]
+
+
+def copied(site: Site, how: Offload, bandwidth: float) -> Iterator[Collective]:
+    """Gradients that a step copies down, and weights up."""
+    m = site.mesh
+    micros, own = m.schedule.micros, _own(site)
+    held = [core.held(layer.work, m.cut) for layer in site.layers]
+    units = [n / _shard(site) for n in held if n > 0]
+    last = units[-1] if units else 0.0
+    turns = micros * len(units)
+    #: Elements and copies. One by one, the last layer is there when backward begins.
+    (down, downs), (up, ups) = {
+        "optimizer": ((own, 1), (own, 1)),
+        "parameters": ((own, 1), (2 * micros * own, 2 * turns)),
+        "layers": (
+            (micros * own, turns),
+            (micros * (2 * own - last), 2 * turns - micros),
+        ),
+    }[how.what]
+    for what, calls, n in (
+        ("gradients down", downs, down * m.recipe.gradient),
+        ("weights up", ups, up * m.recipe.weight),
+    ):
+        took = n / bandwidth
+        yield Collective("Offload", "copy", what, 1, "host", calls, n, n, took)
+
+
+def left(site: Site, how: Offload, held: Bytes) -> Bytes:
+    """What stays on the device, and the room that copies need there."""
+    recipe = site.mesh.recipe
+    largest = site.work.largest * core.cut_part(site.work, site.mesh.cut)
+    if how.what == "layers":
+        room = largest * ((1 + recipe.overlap) * recipe.weight + recipe.gradient)
+        return held._replace(
+            parameters=0.0, gradients=0.0, optimizer=0.0, buffers=held.buffers + room
+        )
+    landing = _own(site) * recipe.gradient
+    held = held._replace(optimizer=0.0, buffers=held.buffers + landing)
+    if how.what == "parameters":
+        unit = 2 * largest * recipe.weight
+        held = held._replace(parameters=0.0, buffers=held.buffers + unit)
+    return held
+
+
+def _own(site: Site) -> float:
+    """Elements that are this rank's to step."""
+    return whole(site, _shard(site)) / _shard(site)
+
+
+def _shard(site: Site) -> int:
+    replicas = site.mesh.replicas
+    return replicas.shard if replicas.stage > 0 else 1
