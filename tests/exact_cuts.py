@@ -1,0 +1,323 @@
+"""Cases: layers, samples and stages that are cut."""
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+from exact import (
+    CLUSTER,
+    TRAIN,
+    Expected,
+    Given,
+    Most,
+    by_stage,
+    case,
+    four_networks,
+    run,
+    spread,
+    stack,
+    total,
+)
+
+from atlas.oracle import formulas as f
+from atlas.oracle.mesh import mesh
+from atlas.oracle.model import Layer, Model
+from atlas.oracle.prediction import Prediction
+from atlas.oracle.records import Work
+from atlas.oracle.strategy import (
+    Channel,
+    Context,
+    Data,
+    Embedding,
+    Expert,
+    Filter,
+    Pipeline,
+    ScheduleName,
+    Spatial,
+    Strategy,
+    Tensor,
+)
+from atlas.oracle.traffic import inside, sites_of
+from atlas.oracle.transformer import transformer
+
+# Inside layers
+
+
+@case("tensor-parallel-column-row")
+def _(p: int, g: Given) -> Expected:
+    whole = transformer(
+        "gpt",
+        layers=g["l"],
+        width=g["h"],
+        heads=g["heads"],
+        vocabulary=2,
+        tokens=g["tokens"],
+    )
+    model = replace(whole, layers=whole.layers[1:-1], tied=0)
+    found = run(model, Tensor(p))
+    return {
+        "payload": total(found, "payload"),
+        "forward_calls": total(found, "count") / 2,
+        "backward_calls": total(found, "count") / 2,
+        "memory.peak.parameters": found.memory.parameters,
+    }
+
+
+def convolved(found: Prediction) -> Expected:
+    return {
+        "gathers": total(found, "count", op="all_gather"),
+        "gathered": total(found, "payload", op="all_gather"),
+        "sums": total(found, "count", op="all_reduce"),
+        "summed": total(found, "payload", op="all_reduce"),
+        "held": Most(found.memory.parameters),
+        "memory.peak.parameters": Most(found.memory.parameters),
+        "memory.peak.gradients": Most(found.memory.gradients),
+    }
+
+
+@case("filter")
+def _(p: int, g: Given) -> Expected:
+    return convolved(run(four_networks(), Filter(p), batch=2))
+
+
+@case("channel")
+def _(p: int, g: Given) -> Expected:
+    return convolved(run(four_networks(), Channel(p), batch=2))
+
+
+@case("data-filter")
+def _(p: int, g: Given) -> Expected:
+    d, q = p // g["q"], g["q"]
+    share = -(-g["s"] // d)  # of the group with most samples
+    found = run(four_networks(), Data(d) * Filter(q), batch=share * d)
+    norms = 2 * (2 * g["v"] + g["u"]) * g["b"]  # between groups: one batch norm
+    expected: Expected = {
+        "memory.peak.parameters": Most(found.memory.parameters),
+        "memory.peak.gradients": Most(found.memory.gradients),
+    }
+    if q > 1:
+        dx = total(found, "payload", "Filter", "all_reduce")
+        expected["summed"] = Most(dx + norms)
+        expected["gathered"] = Most(total(found, "payload", "Filter", "all_gather"))
+    if d > 1:
+        expected["exchanged"] = Most(total(found, "payload", "Data"))
+    return expected
+
+
+# Inside samples
+
+
+def bordered(found: Prediction) -> Expected:
+    return {
+        "halo": Most(total(found, "wire", op="p2p")),
+        "sums": total(found, "count", op="all_reduce"),
+        "summed": total(found, "payload", op="all_reduce"),
+        "calls.send.count": Most(total(found, "count", op="p2p")),
+        "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+    }
+
+
+@case("spatial")
+def _(p: int, g: Given) -> Expected:
+    return bordered(run(four_networks(), Spatial(p), batch=2))
+
+
+@case("data-spatial")
+def _(p: int, g: Given) -> Expected:
+    d, q = p // g["q"], g["q"]
+    share = -(-g["s"] // d)
+    return bordered(run(four_networks(), Data(d) * Spatial(q), batch=share * d))
+
+
+def attention(
+    p: int, tokens: int, width: int, method: Literal["ring", "ulysses"]
+) -> Prediction:
+    """One attention cut into p uneven parts: `predict` would ask for even ones."""
+    work = Work(
+        layers=1,
+        flops=1.0,
+        attentions=1,
+        queries=2 * tokens * width,
+        pairs=2 * tokens * width,
+    )
+    model = Model("attention", "transformer", (Layer("attention", work),))
+    made = mesh(model, Strategy.of(Context(p, method)), CLUSTER, TRAIN)
+    found = run(model, Data(1))
+    return replace(found, collectives=tuple(inside(sites_of(model, made, CLUSTER)[0])))
+
+
+@case("ring-attention")
+def _(p: int, g: Given) -> Expected:
+    found = attention(p, g["n"], g["h"], "ring")
+    whole = 2 * g["n"] * g["h"] * g["b"]
+    forward = whole * (p - 1) / p
+    assert math.isclose(total(found, "wire"), 2 * forward + whole)
+    n, h, b = g["n"], g["h"], g["b"]
+    there = [f.ring_attention_forward(p, r, n, h, b) for r in range(p)]
+    back = [f.ring_attention_backward(p, r, n, h, b) for r in range(p)]
+    return {
+        "forward": spread(forward, there),
+        "backward": spread(forward + whole, back),
+        "calls.send.count": total(found, "count"),
+    }
+
+
+@case("ulysses")
+def _(p: int, g: Given) -> Expected:
+    n, heads, h, b = g["n"], g["heads"], g["h"], g["b"]
+    found = attention(p, n, heads * h, "ulysses")
+    parts = [f.ulysses_payload(p, r, n, heads, h, b) for r in range(p)]
+    return {
+        "payload": spread(total(found, "payload"), parts),
+        "calls": total(found, "count"),
+    }
+
+
+# Experts and tables
+
+
+@case("expert-parallel")
+def _(p: int, g: Given) -> Expected:
+    tokens, seats = g["n"], p * g["e"] * g["c"]
+    routed = g["k"] * tokens * g["h"]
+    work = Work(layers=1, flops=1.0, routes=1, routed=routed, experts=p * g["e"])
+    model = Model("moe", "transformer", (Layer("moe", work),), experts=p * g["e"])
+    strategy = Expert(p, capacity=seats / (g["k"] * tokens))
+    found = run(model, strategy, batch=p)
+    return {
+        "payload": total(found, "payload", "Expert"),
+        "calls": total(found, "count", "Expert") / 2,
+        "backward_calls": total(found, "count", "Expert") / 2,
+    }
+
+
+@case("embedding-sharding")
+def _(p: int, g: Given) -> Expected:
+    s, l, h, b = g["s"], g["l"], g["h"], g["b"]  # noqa: E741 (the symbol of the page)
+    work = Work(layers=1, flops=1.0, tables=g["rows"] * l * h, lookups=l * h, indices=l)
+    layers = (Layer("tables", work),)
+    model = Model("tables", "recommender", layers, tables=l)
+    found = run(model, Embedding(p), batch=p)
+    back = s / p * l * h * b
+    both = s / p * total(found, "payload", "Embedding")
+    ranks = range(p)
+    return {
+        "forward": spread(
+            both - back, [f.embedding_forward_bytes(p, r, s, l, h, b) for r in ranks]
+        ),
+        "backward": spread(
+            back, [f.embedding_backward_bytes(p, r, s, l, h, b) for r in ranks]
+        ),
+        "state": spread(
+            found.memory.parameters,
+            [f.embedding_state_bytes(p, r, l, g["rows"], h, b) for r in ranks],
+        ),
+    }
+
+
+# Pipelines: each stage is a rank
+
+
+def staged(
+    p: int, g: Given, schedule: ScheduleName, own: int = 1
+) -> tuple[Prediction, Expected]:
+    """A pipeline of p stages; what each sends, and how often."""
+    elements = g["a"] // 8
+    model = stack(p, own, passed=elements, inputs=elements, kept=elements)
+    found = run(model, Pipeline(p, schedule), batch=g["m"], micro_batch=1)
+    calls = by_stage(found)
+    sent = [sum(c.wire for c in stage) for stage in calls]
+    return found, {"bytes_sent": sent.__getitem__}
+
+
+def held(found: Prediction, g: Given) -> Expected:
+    """Micro-batches whose activations a stage keeps."""
+    return {"in_flight": lambda r: found.stages[r].activations / g["a"]}
+
+
+@case("gpipe")
+def _(p: int, g: Given) -> Expected:
+    found, expected = staged(p, g, "gpipe")
+    return {**expected, **held(found, g)}
+
+
+@case("one-f-one-b")
+def _(p: int, g: Given) -> Expected:
+    found, expected = staged(p, g, "1f1b")
+    return {**expected, **held(found, g)}
+
+
+@case("weight-stashing")
+def _(p: int, g: Given) -> Expected:
+    found, expected = staged(p, g, "stashing")
+    versions = [stage.parameters / 8 for stage in found.stages]
+    return {
+        **expected,
+        "versions": versions.__getitem__,
+        "staleness": lambda r: versions[r] - 1,
+    }
+
+
+@case("layer-partition")
+def _(p: int, g: Given) -> Expected:
+    own = g["c"] * (g["h"] + 1) * g["h"]
+    found, expected = staged(p, g, "gpipe", own)
+    return {**expected, "state": lambda r: found.stages[r].parameters}
+
+
+@case("local-parallelism")
+def _(p: int, g: Given) -> Expected:
+    _, greedy = staged(p, g, "local")
+    # A chunk of c is a pipeline of its own: who is not its first sends gradients back.
+    chunks = [r * g["c"] // p for r in range(p)]
+    _, backprop = staged(2, g, "gpipe")
+    first = [r == 0 or chunks[r] != chunks[r - 1] for r in range(p)]
+    back = backprop["bytes_sent"]
+    assert callable(back)
+    return {**greedy, "sent_back": lambda r: 0 if first[r] else back(1)}
+
+
+@case("local-parallelism-overlapping")
+def _(p: int, g: Given) -> Expected:
+    # The gradients of other losses, but as many: what a pipeline sends.
+    _, expected = staged(p, g, "gpipe")
+    sent = expected["bytes_sent"]
+    assert callable(sent)
+    return {**expected, "sent_back": lambda r: sent(p - 1) if r > 0 else 0}
+
+
+@case("three-d")
+def _(p: int, g: Given) -> Expected:
+    d, q, k, h, u, e = (g[name] for name in "dqkhue")
+    elements = g["a"] // e
+    work = Work(
+        layers=1,
+        weights=(2 * h + 1) * u,
+        shared=h,
+        flops=1.0,
+        passed=elements,
+        entries=1,
+        entered=elements,
+        exits=1,
+        left=elements,
+    )
+    layers = tuple(Layer(f"stage {i}", work) for i in range(q))
+    model = Model("3d", "transformer", layers, heads=k, kv_heads=k)
+    strategy = Data(d) * Pipeline(q) * Tensor(k)
+    found = run(model, strategy, batch=g["m"] * d, micro_batch=1)
+    stages = [[c for c in calls if c.axis == "Pipeline"] for calls in by_stage(found)]
+    place = [r // k % q for r in range(p)]
+    expected: Expected = {
+        "sent": lambda r: sum(c.wire for c in stages[place[r]]),
+        "messages": lambda r: sum(c.count for c in stages[place[r]]),
+    }
+    if k > 1:
+        expected["tensor_bytes"] = total(found, "payload", "Tensor")
+        expected["tensor_calls"] = total(found, "count", "Tensor")
+    if d > 1:
+        # The loss travels with the gradients: one element more.
+        parts = [f.three_d_data_bytes(p, r, k, h, u, e) for r in range(p)]
+        expected["data_bytes"] = spread(total(found, "payload", "Data") + e, parts)
+        expected["data_calls"] = total(found, "count", "Data")
+    return expected
