@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atlas.oracle.cluster import Cluster, Device, Level, Link
+from atlas.oracle.formulas import chunk
 from atlas.oracle.mesh import mesh
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.network import Item, convolution, unchannelled
@@ -112,6 +113,11 @@ def spread(predicted: float, parts: Sequence[float]) -> Callable[[int], float]:
     """Each rank's uneven part, when the oracle predicts their mean to the byte."""
     assert round(predicted * len(parts)) == sum(parts), (predicted, sum(parts))
     return parts.__getitem__
+
+
+def share(p: int, r: int, samples: int, micros: int = 1) -> int:
+    """Samples of rank r's largest micro-batch, of a batch that is cut unevenly."""
+    return max(chunk(samples, p * micros, r * micros + k) for k in range(micros))
 
 
 # Networks

@@ -1,10 +1,11 @@
 """Cases: how replicas agree, and where their state is."""
 
-from exact import Expected, Given, case, run, spread, stack, state, total
+from exact import Expected, Given, case, run, share, spread, stack, state, total
 
 from atlas.oracle import formulas as f
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.network import Item, network
+from atlas.oracle.prediction import Prediction
 from atlas.oracle.records import Work
 from atlas.oracle.strategy import (
     Axis,
@@ -20,48 +21,71 @@ from atlas.oracle.strategy import (
     Zero,
 )
 from atlas.oracle.train import OPTIMIZERS, PRECISIONS
+from atlas.oracle.transformer import transformer
+
+WIDTH = 17  # of the layers of most exemplars here
+
+
+def saved(p: int, found: Prediction, rows: int, micros: int, more: int) -> Expected:
+    """Activations: a row's as predicted, `more` of its width, and where all rows lie.
+
+    A rank's rows are a view of all of them, and what autograd saves is counted by its
+    storage. What is more are outputs of a loss or of the micro-batch before.
+    """
+    row = found.memory.activations + more * WIDTH * 8
+    whole = rows * WIDTH * 8
+    return {
+        "memory.peak.activations": lambda r: whole + row * share(p, r, rows, micros)
+    }
+
+
+def held(found: Prediction) -> Expected:
+    return {
+        "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.optimizer": found.memory.optimizer,
+    }
+
 
 # Sharded and replicated
 
 
 @case("zero-1")
 def _(p: int, g: Given) -> Expected:
-    found = run(stack(1, g["n"]), Zero(1, p), batch=p)
+    found = run(stack(1, g["n"], kept=3 * WIDTH), Zero(1, p), batch=p)
     return {
+        **held(found),
+        **saved(p, found, rows=50, micros=3, more=1),
         "volume": g["t"] * total(found, "wire"),
         "state": state(found),
         # and one that adds up the gradient's norm
         "calls": g["t"] * (total(found, "count") + 1),
-        "memory.peak.parameters": found.memory.parameters,
-        "memory.peak.gradients": found.memory.gradients,
-        "memory.peak.optimizer": found.memory.optimizer,
     }
 
 
 @case("zero-2")
 def _(p: int, g: Given) -> Expected:
-    found = run(stack(g["u"], g["n"]), Zero(2, p), batch=g["k"] * p, micro_batch=1)
+    model = stack(g["u"], g["n"], kept=WIDTH)
+    found = run(model, Zero(2, p), batch=g["k"] * p, micro_batch=1)
     return {
+        **held(found),
+        **saved(p, found, rows=50, micros=g["k"], more=0),
         "volume": g["t"] * total(found, "wire"),
         "calls": g["t"] * total(found, "count"),
         "state": state(found),
-        "memory.peak.parameters": found.memory.parameters,
-        "memory.peak.gradients": found.memory.gradients,
-        "memory.peak.optimizer": found.memory.optimizer,
     }
 
 
 @case("zero-3")
 def _(p: int, g: Given) -> Expected:
-    found = run(stack(g["u"], g["n"]), Zero(3, p), batch=p)
+    found = run(stack(g["u"], g["n"], kept=WIDTH), Zero(3, p), batch=p)
     return {
+        **held(found),
+        **saved(p, found, rows=24, micros=1, more=0),
         "volume": g["t"] * total(found, "wire"),
         "calls": g["t"] * total(found, "count"),
         "state": state(found),
         "gathered": found.memory.buffers,
-        "memory.peak.parameters": found.memory.parameters,
-        "memory.peak.gradients": found.memory.gradients,
-        "memory.peak.optimizer": found.memory.optimizer,
     }
 
 
@@ -79,6 +103,7 @@ def _(p: int, g: Given) -> Expected:
     plain = {"optimizer": OPTIMIZERS["sgd"], "bucket": g["c"] * g["b"]}
     found = run(stack(1, g["n"]), Data(p), batch=p, **plain)
     frozen = g["z"] * g["b"]
+    letters, fixed = sentence()
     # Once a step the tokens are counted, in 8 bytes.
     return {
         "calls": g["t"] * (total(found, "count") + 1),
@@ -86,18 +111,43 @@ def _(p: int, g: Given) -> Expected:
         "state": state(found) + frozen,
         "memory.peak.parameters": found.memory.parameters + frozen,
         "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.activations": lambda r: fixed + letters * share(p, r, 50, 3),
     }
+
+
+def sentence() -> tuple[float, float]:
+    """Bytes that the small GPT saves of a sentence, and beside all sentences."""
+    from exemplars.workload import CONTEXT, characters
+
+    words = [*characters.model().parameters()][-1].numel()
+    model = transformer(
+        "gpt",
+        layers=2,
+        width=16,
+        heads=2,
+        vocabulary=words,
+        tokens=CONTEXT,
+        dropout=0,
+    )
+    found = run(model, Data(1))
+    # Korthikanti et al. leave out each norm's mean and deviation; logits are in 64
+    # bits here, not in 32; letters and labels are whole numbers.
+    more = 5 * 2 * 8 + words * (8 - 4) + 2 * 8
+    masks, scalars = 2 * CONTEXT**2, 2 * 8
+    return found.memory.activations + CONTEXT * more, masks + scalars
 
 
 @case("mixed-precision")
 def _(p: int, g: Given) -> Expected:
-    found = run(stack(1, g["n"]), Data(p), batch=p, precision=PRECISIONS["mixed"])
-    held = found.memory
+    model = stack(3, g["n"] // 3, kept=WIDTH)
+    found = run(model, Data(p), batch=p, precision=PRECISIONS["mixed"])
+    row = found.memory.activations + WIDTH * (2 + 4)  # the output, and in 32 bits
     return {
         "state": state(found),
         "payload": g["t"] * total(found, "payload"),
-        "memory.peak.weights": held.parameters,
-        "memory.peak.gradients": held.gradients,
+        "memory.peak.weights": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.activations": lambda r: row * share(p, r, 48),
     }
 
 
@@ -106,10 +156,12 @@ def _(p: int, g: Given) -> Expected:
 
 @case("cpu-offload-optimizer")
 def _(p: int, g: Given) -> Expected:
-    plain = run(stack(1, g["n"]), Zero(1, p), batch=p)
-    found = run(stack(1, g["n"]), Zero(1, p) * Offload(), batch=p)
+    model = stack(1, g["n"], kept=3 * WIDTH)
+    plain = run(model, Zero(1, p), batch=p)
+    found = run(model, Zero(1, p) * Offload(), batch=p)
     up = total(found, "wire", "Offload", what="weights up")
     return {
+        **saved(p, found, rows=50, micros=1, more=1),
         "down": g["t"] * total(found, "wire", "Offload", what="gradients down"),
         "up": g["t"] * up,
         "volume": g["t"] * total(found, "wire", "Zero"),
@@ -120,14 +172,16 @@ def _(p: int, g: Given) -> Expected:
 
 @case("model-spilling")
 def _(p: int, g: Given) -> Expected:
-    from exemplars.parameter_distribution.memory_tiers.model_spilling import WIDTHS
+    from exemplars.parameter_distribution.memory_tiers import model_spilling as own
 
-    first, *after = WIDTHS
+    first, *after = own.WIDTHS
     model = network("mlp", (first,), [Item(linear=n, bias=False) for n in after])
     assert model.parameters == g["n"]
-    found = run(model, Data(p) * Offload("layers"), batch=p)
-    whole = run(model, Data(p), batch=p)
+    found = run(model, Data(p) * Offload("layers") * Checkpoint(), batch=p)
+    whole = run(model, Data(p) * Checkpoint(), batch=p)
     fast = state(found) + found.memory.buffers - whole.memory.buffers
+    rows, inputs = own.ROWS, first * g["b"]  # of which all lie in one place
+    between = found.memory.activations - inputs
     return {
         "up": total(found, "wire", "Offload", what="weights up"),
         "down": total(found, "wire", "Offload", what="gradients down"),
@@ -135,6 +189,9 @@ def _(p: int, g: Given) -> Expected:
         "weights": fast / 2,  # the rest is their gradient
         "payload": total(found, "payload", "Data"),
         "memory.peak.slow": whole.memory.parameters,
+        "memory.peak.activations": lambda r: (
+            inputs * rows + between * share(p, r, rows)
+        ),
     }
 
 
@@ -161,7 +218,7 @@ def periodic(p: int, g: Given, axis: Axis) -> Expected:
     found = run(stack(1, g["n"]), axis, batch=p)
     steps = g["h"] * f.periodic_rounds(g["t"], g["h"])  # and a meeting at the end
     return {
-        "calls": round(steps * total(found, "count"), 9),
+        "calls": steps * total(found, "count"),
         "payload": steps * total(found, "payload"),
     }
 
@@ -233,13 +290,17 @@ def _(p: int, g: Given) -> Expected:
 
 @case("sharded-parameter-server")
 def _(p: int, g: Given) -> Expected:
-    found = run(stack(1, g["n"]), Data(p), batch=p)  # as many bytes as an all-reduce
+    model = network("digits", (64,), [Item(linear=32), Item(linear=10)])
+    assert model.parameters == g["n"]
+    found = run(model, Data(p), batch=p)  # as many bytes as an all-reduce
     sent = g["t"] * total(found, "wire")
+    row = found.memory.activations + (10 + 1) * 8  # the scores of digits, the label
     parts = [f.sharded_server_bytes(p, r, g["n"], g["b"], g["t"]) for r in range(p)]
     return {
         "bytes_sent": spread(sent, parts),
         "bytes_received": spread(sent, parts),
         "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.activations": lambda r: 8 + row * share(p, r, 50),
     }
 
 

@@ -45,17 +45,29 @@ from atlas.oracle.transformer import transformer
 
 @case("tensor-parallel-column-row")
 def _(p: int, g: Given) -> Expected:
+    from exemplars.parameter_distribution.intra_layer import (
+        tensor_parallel_column_row as own,
+    )
+
+    layers, tokens = g["l"], own.TOKENS
     whole = transformer(
         "gpt",
-        layers=g["l"],
+        layers=layers,
         width=g["h"],
         heads=g["heads"],
         vocabulary=2,
-        tokens=g["tokens"],
+        tokens=tokens,
+        dropout=0,
     )
     model = replace(whole, layers=whole.layers[1:-1], tied=0)
-    found = run(model, Tensor(p))
+    found = run(model, Tensor(p), batch=own.BATCH)
+    # Korthikanti et al. leave out each norm's mean and deviation of a token, and
+    # masks; and the loss keeps the output.
+    vectors = layers * 2 * 2 * g["tokens"] * g["b"]
+    masks, output = layers * tokens**2, g["tokens"] * g["h"] * g["b"]
     return {
+        "calls.all_reduce.wire": total(found, "wire"),
+        "memory.peak.activations": found.memory.activations + vectors + masks + output,
         "payload": total(found, "payload"),
         "forward_calls": total(found, "count") / 2,
         "backward_calls": total(found, "count") / 2,
@@ -69,6 +81,8 @@ def convolved(found: Prediction) -> Expected:
         "gathered": total(found, "payload", op="all_gather"),
         "sums": total(found, "count", op="all_reduce"),
         "summed": total(found, "payload", op="all_reduce"),
+        "calls.all_gather.wire": total(found, "wire", op="all_gather"),
+        "calls.all_reduce.wire": total(found, "wire", op="all_reduce"),
         "held": Most(found.memory.parameters),
         "memory.peak.parameters": Most(found.memory.parameters),
         "memory.peak.gradients": Most(found.memory.gradients),
@@ -113,6 +127,7 @@ def bordered(found: Prediction) -> Expected:
         "sums": total(found, "count", op="all_reduce"),
         "summed": total(found, "payload", op="all_reduce"),
         "calls.send.count": Most(total(found, "count", op="p2p")),
+        "calls.all_reduce.wire": total(found, "wire", op="all_reduce"),
         "memory.peak.parameters": found.memory.parameters,
         "memory.peak.gradients": found.memory.gradients,
     }
@@ -127,7 +142,11 @@ def _(p: int, g: Given) -> Expected:
 def _(p: int, g: Given) -> Expected:
     d, q = p // g["q"], g["q"]
     share = -(-g["s"] // d)
-    return bordered(run(four_networks(), Data(d) * Spatial(q), batch=share * d))
+    found = run(four_networks(), Data(d) * Spatial(q), batch=share * d)
+    # Between groups there is one batch norm, of all ranks' rows.
+    norms = 2 * (p - 1) / p * total(found, "payload", what="norms")
+    rest = total(found, "wire", op="all_reduce") - total(found, "wire", what="norms")
+    return {**bordered(found), "calls.all_reduce.wire": norms + rest}
 
 
 def attention(
@@ -168,9 +187,12 @@ def _(p: int, g: Given) -> Expected:
     n, heads, h, b = g["n"], g["heads"], g["h"], g["b"]
     found = attention(p, n, heads * h, "ulysses")
     parts = [f.ulysses_payload(p, r, n, heads, h, b) for r in range(p)]
+    handed = spread(total(found, "payload"), parts)
+    away = total(found, "wire") / total(found, "payload")
     return {
-        "payload": spread(total(found, "payload"), parts),
+        "payload": handed,
         "calls": total(found, "count"),
+        "calls.all_to_all.wire": lambda r: away * handed(r),
     }
 
 
@@ -181,14 +203,24 @@ def _(p: int, g: Given) -> Expected:
 def _(p: int, g: Given) -> Expected:
     tokens, seats = g["n"], p * g["e"] * g["c"]
     routed = g["k"] * tokens * g["h"]
-    work = Work(layers=1, flops=1.0, routes=1, routed=routed, experts=p * g["e"])
-    model = Model("moe", "transformer", (Layer("moe", work),), experts=p * g["e"])
+    every = p * g["e"]
+    work = Work(
+        layers=1,
+        flops=1.0,
+        routes=1,
+        routed=routed,
+        shared=every * g["h"],  # the router, which every rank has
+        experts=every * 2 * g["h"] * 2 * g["h"],  # twice as wide inside
+    )
+    model = Model("moe", "transformer", (Layer("moe", work),), experts=every)
     strategy = Expert(p, capacity=seats / (g["k"] * tokens))
     found = run(model, strategy, batch=p)
     return {
         "payload": total(found, "payload", "Expert"),
         "calls": total(found, "count", "Expert") / 2,
         "backward_calls": total(found, "count", "Expert") / 2,
+        "calls.all_to_all.wire": total(found, "wire", "Expert"),
+        "memory.peak.parameters": found.memory.parameters,
     }
 
 
@@ -263,7 +295,13 @@ def _(p: int, g: Given) -> Expected:
 def _(p: int, g: Given) -> Expected:
     own = g["c"] * (g["h"] + 1) * g["h"]
     found, expected = staged(p, g, "gpipe", own)
-    return {**expected, "state": lambda r: found.stages[r].parameters}
+    one = found.stages[0].activations / g["m"]  # batches go one after the other
+    return {
+        **expected,
+        "state": lambda r: found.stages[r].parameters,
+        "memory.peak.parameters": lambda r: found.stages[r].parameters,
+        "memory.peak.activations": g["c"] * one + g["a"],  # of its layers; the output
+    }
 
 
 @case("local-parallelism")
@@ -296,6 +334,8 @@ def _(p: int, g: Given) -> Expected:
         weights=(2 * h + 1) * u,
         shared=h,
         flops=1.0,
+        kept=elements,
+        kept_cut=elements // h * u,
         passed=elements,
         entries=1,
         entered=elements,
@@ -304,11 +344,14 @@ def _(p: int, g: Given) -> Expected:
     )
     layers = tuple(Layer(f"stage {i}", work) for i in range(q))
     model = Model("3d", "transformer", layers, heads=k, kv_heads=k)
-    strategy = Data(d) * Pipeline(q) * Tensor(k)
+    strategy = Data(d) * Pipeline(q, "gpipe") * Tensor(k)
     found = run(model, strategy, batch=g["m"] * d, micro_batch=1)
     stages = [[c for c in calls if c.axis == "Pipeline"] for calls in by_stage(found)]
     place = [r // k % q for r in range(p)]
+    neurons = [elements // h * f.chunk(u, k, r % k) for r in range(p)]
+    kept = [g["m"] * (elements + n) * e for n in neurons]
     expected: Expected = {
+        "memory.peak.activations": spread(found.stages[0].activations, kept),
         "sent": lambda r: sum(c.wire for c in stages[place[r]]),
         "messages": lambda r: sum(c.count for c in stages[place[r]]),
     }

@@ -69,6 +69,11 @@ def runs(name: str, backend: str) -> Iterator[dict[str, Any]]:
     yield from (made for made in record["runs"] if made["p"] > 1)
 
 
+def rounded(figures: dict[int, float]) -> dict[int, float]:
+    """A p-th of a byte has no last digit; a millionth of one is nothing."""
+    return {rank: round(figure, 6) for rank, figure in figures.items()}
+
+
 def test_every_exemplar_has_a_case_and_every_case_an_exemplar() -> None:
     assert sorted(CASES) == NAMES
 
@@ -83,7 +88,7 @@ def test_a_prediction_is_what_the_meter_counted(name: str, backend: str) -> None
             if isinstance(figure, Most):
                 found, figure = {0: max(found.values())}, figure.figure
             says = {r: figure(r) if callable(figure) else figure for r in found}
-            assert found == says, (claim, made["p"])
+            assert rounded(found) == rounded(says), (claim, made["p"])
             seen += 1
     assert seen
 
