@@ -112,11 +112,13 @@ def launch(
     dry: bool = False,
     emulate: bool = False,
     env: dict[str, str] | None = None,
+    needs: Iterable[str] = (),
 ) -> list[Any]:
     """Call fn(w, *args) on every rank; the values, in rank order.
 
     With `dry`, ranks 0, 1 and p-1 of a pretended world of p run, each alone:
-    counts are right there, values mean nothing.
+    counts are right there, values mean nothing. `needs` names modules that every
+    rank would have to import: they are imported once.
     """
     import cloudpickle
 
@@ -138,6 +140,7 @@ def launch(
             )
             for rank in places
         ]
+        server.needs.update(needs)
         return _Run(server, jobs, timeout).values()
 
 
@@ -241,7 +244,8 @@ class _Run:
         try:
             # A rank may stop in the middle of its answer.
             key.fileobj.settimeout(max(0.1, end - time.monotonic()))
-            key.data.answer, _ = server_side.receive(key.fileobj)
+            (key.data.answer, needed), _ = server_side.receive(key.fileobj)
+            self.server.needs.update(needed)
         except (EOFError, OSError):
             selector.unregister(key.fileobj)
 
@@ -319,6 +323,7 @@ class _Server:
     """The process that starts the ranks, and the socket to it."""
 
     def __init__(self, *, warm: bool, emulate: bool):
+        self.needs: set[str] = set()  # what the next ranks will import
         self.control, theirs = socket.socketpair()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         mode = ["warm" if warm else "cold", "emulated" if emulate else "real"]
@@ -343,7 +348,7 @@ class _Server:
 
     def tell(self, order: str, folder: str = "", fds: list[int] | None = None) -> None:
         with contextlib.suppress(OSError):  # if it is dead, `hear` will say so
-            server_side.send(self.control, (order, folder), fds)
+            server_side.send(self.control, (order, folder, sorted(self.needs)), fds)
 
     def hear(self) -> Any:
         try:

@@ -21,13 +21,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from atlas.modes import Mode, uncompiled
 
 Category = Callable[[], Iterable[Tensor | None]]
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(Mode):
     """Follows every storage made while it is open."""
 
     def __init__(self, categories: dict[str, Category]) -> None:
@@ -52,6 +53,7 @@ class Ledger(TorchDispatchMode):
         self._name_all()
         self._account.clear()
 
+    @uncompiled
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

@@ -34,9 +34,9 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from atlas.modes import Mode, uncompiled
 from atlas.timeline import Event
 
 
@@ -114,7 +114,7 @@ def wire_bytes(op: str, payload: int, p: int) -> Fraction:
     raise MeterError(f"no wire bytes are known for {op!r}")
 
 
-class Meter(TorchDispatchMode):
+class Meter(Mode):
     """Counts while it is open; afterwards its figures stay."""
 
     def __init__(self) -> None:
@@ -169,6 +169,7 @@ class Meter(TorchDispatchMode):
         self._works.clear()
         self._tensors.clear()
 
+    @uncompiled
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

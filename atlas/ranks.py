@@ -10,6 +10,7 @@ be killed when the server dies. On a machine with CUDA devices nothing is
 forked: the same server, without torch, starts each rank as a fresh process.
 """
 
+import contextlib
 import gc
 import importlib
 import os
@@ -22,25 +23,32 @@ import struct
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from atlas.process import die_with_parent, stacks_on_signal
 
-PRELOAD = (
-    "torch",
-    "torch.distributed",
+PRELOAD = ("torch", "torch.distributed", "cloudpickle", "exemplars.runtime")
+#: Seconds to import, and not every rank does. What one rank had to import itself,
+#: the server imports before it forks the next ones.
+HEAVY = (
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",
     "torch.distributed.optim",
     "sklearn.datasets",
-    "cloudpickle",
-    "exemplars.runtime",
     "exemplars.workload",
-    "atlas.record",  # whose function runs an exemplar: else every rank imports it
+    "atlas.record",
 )
+#: A word in a source that tells of such an import: a hint, so that the first do not
+#: all have to.
+HINTS = {
+    "digits": "sklearn.datasets",
+    "optim": "torch._dynamo",
+    "cnns": "torch._dynamo",
+}
 
 
 @dataclass(frozen=True)
@@ -105,11 +113,13 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
             _reap(control, alive)
         if control.fileno() in ready:
             try:
-                (order, place), fds = receive(control, most_fds=64)
+                (order, place, needs), fds = receive(control, most_fds=64)
             except (EOFError, OSError):
                 break
             if order == "start":
                 folder = place
+                if warm:
+                    _import(needs)
                 started = [_start(i, fds, control, warm) for i in range(len(fds))]
                 alive.update({pid: i for i, pid in enumerate(started)})
                 for fd in fds:
@@ -129,10 +139,18 @@ def _preload(emulate: bool) -> None:
         from atlas import emulate as emulation
 
         emulation.activate()
-    for name in PRELOAD:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # what all ranks share is never copied by their collectors
+    _import(PRELOAD)
+
+
+def _import(names: Iterable[str]) -> None:
+    """What is not here yet; some may be missing on this machine."""
+    new = [name for name in names if name not in sys.modules]
+    for name in new:
+        with contextlib.suppress(ImportError):  # a rank that needs it will say so
+            importlib.import_module(name)
+    if new:
+        gc.collect()
+        gc.freeze()  # what all ranks share is never copied by their collectors
 
 
 def _reap(control: socket.socket, alive: dict[int, int]) -> None:
@@ -182,10 +200,12 @@ def _rank(result: socket.socket) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # said is said
     with open(f"{job.folder}/stacks.{job.rank}", "w") as stacks:
         stacks_on_signal(stacks)
+        before = set(sys.modules)
         code, answer = _work(job)
+        needed = [name for name in HEAVY if name in sys.modules.keys() - before]
         sys.stdout.flush()
         sys.stderr.flush()
-        send(result, answer)
+        send(result, (answer, needed))
         os._exit(code)  # quicker than the interpreter's own way out, and enough
 
 

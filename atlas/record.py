@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atlas.knowledge import Technique
-from atlas.launch import LaunchError, launch
+from atlas.launch import ROOT, LaunchError, launch
+from atlas.ranks import HINTS
 from atlas.timeline import TimelineError, rounds, virtual
 from atlas.verdict import failed, judge
 
@@ -56,6 +57,7 @@ def measure(
         dry=mode == "dry",
         emulate=mode == "emulated",
         env=env,
+        needs=_needs(technique, source),
     )
     backends = {o.pop("backend") for o in outcomes}
     if mode == "nccl" and backends != {"nccl"}:
@@ -72,6 +74,13 @@ def measure(
         "times": {"seconds": round(max(o.pop("seconds") for o in outcomes), 6)},
         "ranks": outcomes,
     }
+
+
+def _needs(technique: Technique, source: str | None) -> list[str]:
+    """What every rank will import, as far as the source tells."""
+    path = ROOT / technique.exemplar
+    text = source or (path.read_text(encoding="utf-8") if path.is_file() else "")
+    return [__name__, *(name for word, name in HINTS.items() if word in text)]
 
 
 def run_exemplar(w: "World", module: str, source: str | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Launch: values come back, failures name their rank, nothing stays."""
 
+import importlib
 import os
 import signal
 import sys
@@ -251,6 +252,31 @@ def test_a_server_that_died_between_launches_is_replaced() -> None:
     server.process.kill()
     server.process.wait(5)
     assert launch(rank, 2) == [0, 1]
+
+
+def test_what_a_rank_had_to_import_the_next_ones_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def new(w: World) -> bool:
+        """Whether a rank that needs it has to import it."""
+        there = "sklearn.datasets" in sys.modules
+        importlib.import_module("sklearn.datasets")
+        return not there
+
+    monkeypatch.setattr(launcher, "_servers", {})  # with a server that has done nothing
+    try:
+        assert launch(rank, 1) == [0]
+        assert launch(new, 2) == [True, True]
+        assert launch(new, 2) == [False, False]
+    finally:
+        launcher._close_servers()
+
+
+def test_what_ranks_will_need_is_imported_once() -> None:
+    def has(w: World) -> bool:
+        return "sklearn.datasets" in sys.modules
+
+    assert launch(has, 2, needs=["sklearn.datasets", "there.is.no.such"]) == [True] * 2
 
 
 def test_a_large_value_comes_back_whole() -> None:

@@ -1,12 +1,14 @@
 """The meter: every call is counted once, whoever makes it, and nothing is missed."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from scripts import run
 from torch import Tensor, nn
 
 from atlas import meter as metering
@@ -401,3 +403,21 @@ def test_a_closed_meter_counts_nothing_more() -> None:
         return moved.count, len(moved.events) - before
 
     assert launch(after, 2) == [(2, 0)] * 2
+
+
+def test_a_meter_does_without_the_compiler_and_keeps_it_out(tmp_path: Path) -> None:
+    """Its import takes longer than most of what is metered."""
+    source = """
+        import sys, torch
+        from atlas.ledger import Ledger
+        from atlas.meter import Meter
+
+        with Meter(), Ledger({}):
+            torch.zeros(3).tensor_split(2)
+        print("torch._dynamo" in sys.modules)
+        with Meter(), Ledger({}):
+            print(torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2)).sum())
+        print("torch._dynamo" in sys.modules)
+    """
+    expected = "False\ntensor(2.)\nTrue\n"
+    assert run(tmp_path, source, "-W", "error") == (0, expected, "")
