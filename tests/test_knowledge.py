@@ -281,10 +281,28 @@ def test_this_year_is_not_the_future(small: Path) -> None:
         assert len(problems(small)) == count
 
 
-def test_the_taxonomy_is_good_and_takes_less_than_a_second_to_read() -> None:
-    begin = time.process_time()  # its own: the wall clock knows what else runs
+def test_the_taxonomy_takes_less_than_a_second_to_read() -> None:
+    """As a reader has it: in a program of its own, by that program's own clock.
+
+    The wall clock knows what else runs, and here the collector goes through what
+    thousands of tests have left: it doubles the time.
+    """
+    source = (
+        "import time; from pathlib import Path; from atlas.knowledge import load; "
+        "begin = time.process_time(); load(Path()); print(time.process_time() - begin)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) < 1
+
+
+def test_the_taxonomy_is_good() -> None:
     atlas = load(ROOT)
-    assert time.process_time() - begin < 1
     assert [axis.id for axis in atlas.axes] == [
         "sync-strategy",
         "parameter-distribution",
