@@ -62,12 +62,13 @@ def case(name: str) -> Callable[[Case], Case]:
 
 
 def counted(rank: dict[str, Any], claim: str) -> Any:
-    """What the meter counted: a measure by its name, or a path into the record."""
-    if claim in rank["measured"]:
-        return rank["measured"][claim]
-    for key in claim.split("."):
-        rank = rank[key]
-    return rank
+    """What the meter counted: a measure by its name, or a place in the record."""
+    match claim.split("."):
+        case ["calls", op, field]:
+            return rank["calls"].get(op, {field: 0})[field]
+        case ["memory", "peak", kind]:
+            return rank["memory"]["peak"][kind]
+    return rank["measured"][claim]
 
 
 # Predictions

@@ -14,6 +14,7 @@ from exact import (
     case,
     four_networks,
     run,
+    share,
     spread,
     stack,
     total,
@@ -22,6 +23,7 @@ from exact import (
 from atlas.oracle import formulas as f
 from atlas.oracle.mesh import mesh
 from atlas.oracle.model import Layer, Model
+from atlas.oracle.network import Item, network
 from atlas.oracle.prediction import Prediction
 from atlas.oracle.records import Work
 from atlas.oracle.strategy import (
@@ -75,7 +77,8 @@ def _(p: int, g: Given) -> Expected:
     }
 
 
-def convolved(found: Prediction) -> Expected:
+def convolved(axis: Filter | Channel) -> Expected:
+    found = run(four_networks(), axis, batch=2)
     return {
         "gathers": total(found, "count", op="all_gather"),
         "gathered": total(found, "payload", op="all_gather"),
@@ -89,21 +92,55 @@ def convolved(found: Prediction) -> Expected:
     }
 
 
+def peak(axis: Filter | Channel, copied: float = 0.0) -> float:
+    """Activations when the third of four networks, the deepest, has gone forward."""
+    image = (3, 35, 6)
+    plain = [Item(conv=f, stride=s) for f, s in ((8, 1), (8, 2), (16, 1), (16, 2))]
+    first = network("plain", image, plain)
+    second, third = (resnet(image, blocks) for blocks in ((1, 1, 1), (1, 2, 2)))
+    found = run(third, axis, batch=2)
+    # The maps of networks before are kept to be compared.
+    before = sum(math.prod(image) + sum(maps(net)) for net in (first, second))
+    # The last map is the loss's to keep; a norm has a mean and a deviation.
+    vectors = 2 * sum(layer.work.normed for layer in third.layers)
+    return (
+        found.memory.activations
+        + 2 * 8 * (before + third.layers[-1].work.passed)
+        + 8 * vectors
+        + copied
+    )
+
+
+def resnet(image: tuple[int, ...], blocks: tuple[int, ...]) -> Model:
+    stages = zip(((8, 1), (16, 2), (24, 2)), blocks, strict=True)
+    items = [Item(basic=f, stride=s, repeat=n) for (f, s), n in stages]
+    return network("resnet", image, [Item(conv=8, norm=True, bias=False), *items])
+
+
+def maps(net: Model) -> list[int]:
+    """What its ReLUs leave."""
+    return [a.work.passed for a in net.layers if not a.name.endswith("shortcut")]
+
+
 @case("filter")
 def _(p: int, g: Given) -> Expected:
-    return convolved(run(four_networks(), Filter(p), batch=2))
+    axis = Filter(p)
+    return {**convolved(axis), "memory.peak.activations": peak(axis)}
 
 
 @case("channel")
 def _(p: int, g: Given) -> Expected:
-    return convolved(run(four_networks(), Channel(p), batch=2))
+    # The channels that a rank reads are a copy, beside the whole map.
+    third = replace(four_networks(), layers=four_networks().layers[13:26])
+    own = total(run(third, axis := Channel(p), batch=2), "payload", op="all_gather")
+    return {**convolved(axis), "memory.peak.activations": Most(peak(axis, own))}
 
 
 @case("data-filter")
 def _(p: int, g: Given) -> Expected:
     d, q = p // g["q"], g["q"]
-    share = -(-g["s"] // d)  # of the group with most samples
-    found = run(four_networks(), Data(d) * Filter(q), batch=share * d)
+    batch = d * share(d, 0, g["s"])  # as if all groups had the largest's samples
+    found = run(four_networks(), Data(d) * Filter(q), batch=batch)
     norms = 2 * (2 * g["v"] + g["u"]) * g["b"]  # between groups: one batch norm
     expected: Expected = {
         "memory.peak.parameters": Most(found.memory.parameters),
@@ -141,8 +178,8 @@ def _(p: int, g: Given) -> Expected:
 @case("data-spatial")
 def _(p: int, g: Given) -> Expected:
     d, q = p // g["q"], g["q"]
-    share = -(-g["s"] // d)
-    found = run(four_networks(), Data(d) * Spatial(q), batch=share * d)
+    batch = d * share(d, 0, g["s"])
+    found = run(four_networks(), Data(d) * Spatial(q), batch=batch)
     # Between groups there is one batch norm, of all ranks' rows.
     norms = 2 * (p - 1) / p * total(found, "payload", what="norms")
     rest = total(found, "wire", op="all_reduce") - total(found, "wire", what="norms")
@@ -221,16 +258,27 @@ def _(p: int, g: Given) -> Expected:
         "backward_calls": total(found, "count", "Expert") / 2,
         "calls.all_to_all.wire": total(found, "wire", "Expert"),
         "memory.peak.parameters": found.memory.parameters,
+        # Tokens have gradients too, beside parameters.
+        "memory.peak.gradients": found.memory.gradients + tokens * g["h"] * g["b"],
     }
 
 
 @case("embedding-sharding")
 def _(p: int, g: Given) -> Expected:
     s, l, h, b = g["s"], g["l"], g["h"], g["b"]  # noqa: E741 (the symbol of the page)
-    work = Work(layers=1, flops=1.0, tables=g["rows"] * l * h, lookups=l * h, indices=l)
+    work = Work(
+        layers=1,
+        flops=1.0,
+        tables=g["rows"] * l * h,
+        kept=l * h,
+        lookups=l * h,
+        indices=l,
+    )
     layers = (Layer("tables", work),)
     model = Model("tables", "recommender", layers, tables=l)
     found = run(model, Embedding(p), batch=p)
+    sample = found.memory.activations + 8  # and its label
+    table = 8 * (s + 1)  # who asks for which row
     back = s / p * l * h * b
     both = s / p * total(found, "payload", "Embedding")
     ranks = range(p)
@@ -244,6 +292,9 @@ def _(p: int, g: Given) -> Expected:
         "state": spread(
             found.memory.parameters,
             [f.embedding_state_bytes(p, r, l, g["rows"], h, b) for r in ranks],
+        ),
+        "memory.peak.activations": lambda r: (
+            sample * share(p, r, s) + table * share(p, r, l)
         ),
     }
 
@@ -260,7 +311,11 @@ def staged(
     found = run(model, Pipeline(p, schedule), batch=g["m"], micro_batch=1)
     calls = by_stage(found)
     sent = [sum(c.wire for c in stage) for stage in calls]
-    return found, {"bytes_sent": sent.__getitem__}
+    often = [sum(c.count for c in stage) for stage in calls]
+    return found, {
+        "bytes_sent": sent.__getitem__,
+        "calls.send.count": often.__getitem__,
+    }
 
 
 def held(found: Prediction, g: Given) -> Expected:

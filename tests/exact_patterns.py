@@ -94,6 +94,8 @@ def _(p: int, g: Given) -> Expected:
         "bytes_sent": sent.__getitem__,
         "total": sum(sent),
         "held": Most(cut.memory.parameters),
+        "memory.peak.parameters": Most(cut.memory.parameters),
+        "memory.peak.gradients": Most(cut.memory.gradients),
     }
 
 

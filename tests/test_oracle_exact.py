@@ -5,15 +5,32 @@ its records hold, on gloo at 2 to 8 ranks and dry at up to 1024. What a record h
 beyond that is listed here, each with the reason why no strategy predicts it.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import exact_agreement  # noqa: F401 (registers its cases)
 import exact_cuts  # noqa: F401
 import exact_patterns  # noqa: F401
 import pytest
-from exact import CASES, ROOT, Most, counted
+from exact import CASES, CLUSTER, ROOT, Most, counted, four_networks
 
+from atlas.oracle.errors import OracleError
+from atlas.oracle.model import Model
+from atlas.oracle.network import Item, network
+from atlas.oracle.rules import check
+from atlas.oracle.strategy import (
+    Axis,
+    Channel,
+    Context,
+    Data,
+    Embedding,
+    Filter,
+    Spatial,
+    Strategy,
+    Tensor,
+)
+from atlas.oracle.transformer import transformer
 from atlas.record import read
 
 BACKENDS = ("gloo", "dry")
@@ -22,40 +39,60 @@ NAMES = sorted(path.stem for path in (ROOT / "measurements/gloo").glob("*.json")
 TRAINING = "how well it trains, not what it costs"
 CLOCK = "an order of events in virtual time"
 RANKS = "how many there are; the most there may be is compared below"
+TWICE = "it copies every map that it convolves; the oracle counts maps once"
+ALONE = "an attention alone, whose inputs and their gradients are counted apart"
 SEARCH = "what a search looks at, not what a step costs"
 #: Measures that are no strategy's cost, and why.
 BESIDE = {
     "activation-checkpointing": {"best": SEARCH},
     "channel": {"ranks": RANKS},
     "d-psgd": {"halved": TRAINING},
-    "data-filter": {"ranks": RANKS},
-    "data-spatial": {"ranks": RANKS},
+    "data-filter": {"ranks": RANKS, "memory.peak.activations": TWICE},
+    "data-spatial": {"ranks": RANKS, "memory.peak.activations": TWICE},
     "ddp-by-hand": {"early": CLOCK},
     "downpour": dict.fromkeys(
         ("oldest", "others", "straggler", "updates", "youngest"), CLOCK
     ),
     "elastic-averaging-asynchronous": {"left": TRAINING, "meetings": CLOCK},
     "embedding-sharding": {"ranks": RANKS},
-    "expert-parallel": {"dropped": TRAINING},
+    "expert-parallel": {
+        "dropped": TRAINING,
+        "memory.peak.activations": "the oracle keeps no seats that stay empty",
+    },
     "filter": {"ranks": RANKS},
     "gossip-exchange": {"disagreement": TRAINING},
     "halo-exchange": {"ranks": RANKS},
     "local-parallelism": {"cosine": TRAINING},
     "mixed-precision": {"lost": TRAINING},
     "qsgd": {"bias": TRAINING, "variance": TRAINING},
-    "ring-attention": {"pairs": "the oracle counts attention without a causal mask"},
+    "ring-attention": {
+        "pairs": "the oracle counts attention without a causal mask",
+        "memory.peak.activations": ALONE,
+        "memory.peak.gradients": ALONE,
+    },
     "shared-memory-all-reduce": dict.fromkeys(
         ("sent", "barriers"), "the oracle knows links, not memory that ranks share"
     ),
     "sharded-parameter-server": {"total": "the ranks' sum: each is compared"},
-    "spatial": {"ranks": RANKS},
+    "spatial": {"ranks": RANKS, "memory.peak.activations": TWICE},
     "stale-synchronous-parallel": dict.fromkeys(
         ("gap", "sees", "updates", "waits"), CLOCK
     ),
-    "strategy-search": dict.fromkeys(("asked", "plans", "single"), SEARCH),
+    "strategy-search": {
+        **dict.fromkeys(("asked", "plans", "single"), SEARCH),
+        "memory.peak.activations": "each layer is cut in a way of its own",
+    },
     "tensor-parallel-column-row": {"ranks": RANKS},
-    "three-d": {"place": "where a rank stands", "ranks": RANKS},
-    "ulysses": {"ranks": RANKS},
+    "three-d": {
+        "place": "where a rank stands",
+        "ranks": RANKS,
+        "memory.peak.parameters": "it keeps the whole stage, to compare with",
+    },
+    "ulysses": {
+        "ranks": RANKS,
+        "memory.peak.activations": ALONE,
+        "memory.peak.gradients": ALONE,
+    },
     "zero-copy-transfer": dict.fromkeys(
         ("bytes_pickled", "messages_pickled", "overhead"), "what Python's pickle adds"
     ),
@@ -97,6 +134,60 @@ def test_a_prediction_is_what_the_meter_counted(name: str, backend: str) -> None
 def test_a_measure_is_compared_or_has_a_reason(name: str) -> None:
     every = list(runs(name, "gloo"))
     compared = {c for made in every for c in CASES[name](made["p"], made["given"])}
-    measured = {m for made in every for rank in made["ranks"] for m in rank["measured"]}
-    beside = BESIDE.get(name, {}).keys()
-    assert measured - compared == beside
+    ranks = [rank for made in every for rank in made["ranks"]]
+    measured = {claim for rank in ranks for claim in (*rank["measured"], *held(rank))}
+    assert measured - compared == BESIDE.get(name, {}).keys()
+
+
+def held(rank: dict[str, Any]) -> Iterator[str]:
+    """The kinds of memory that the meter and the oracle both tell apart."""
+    kinds = ("parameters", "gradients", "optimizer", "activations")
+    peak = rank.get("memory", {"peak": ()})["peak"]
+    yield from (f"memory.peak.{kind}" for kind in kinds if kind in peak)
+
+
+# Limits
+
+
+def heads(n: int) -> Model:
+    """A transformer with so many heads, and tokens for any number of ranks."""
+    tokens = math.lcm(n, n + 1)
+    return transformer("heads", layers=1, width=n, heads=n, vocabulary=2, tokens=tokens)
+
+
+#: The strategy of so many ranks, of those that an exemplar would refuse to run.
+LIMITED: dict[str, Callable[[int, dict[str, int]], tuple[Model, Strategy | Axis]]] = {
+    "channel": lambda p, g: (four_networks(), Channel(p)),
+    "data-filter": lambda p, g: (four_networks(), Data(g["s"]) * Filter(p // g["s"])),
+    "data-spatial": lambda p, g: (four_networks(), Data(g["s"]) * Spatial(p // g["s"])),
+    "embedding-sharding": lambda p, g: (
+        Model("tables", "recommender", four_networks().layers, tables=g["l"]),
+        Embedding(p),
+    ),
+    "filter": lambda p, g: (four_networks(), Filter(p)),
+    "halo-exchange": lambda p, g: (
+        network("image", (3, g["h"], 40), [Item(conv=4, kernel=g["k"])]),
+        Spatial(p),
+    ),
+    "spatial": lambda p, g: (four_networks(), Spatial(p)),
+    "tensor-parallel-column-row": lambda p, g: (heads(g["heads"]), Tensor(p)),
+    "ulysses": lambda p, g: (heads(g["heads"]), Context(p, "ulysses")),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_oracle_refuses_more_ranks_than_the_exemplar_can_have(name: str) -> None:
+    *_, made = runs(name, "dry")
+    p, g = made["p"], made["given"]
+    more = g["s"] if name.startswith("data-") else 1
+    model, most = LIMITED[name](p, g)
+    check(model, Strategy.of(most), CLUSTER)
+    with pytest.raises(OracleError):
+        check(model, Strategy.of(LIMITED[name](p + more, g)[1]), CLUSTER)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dry_runs_reach_1024_ranks_or_the_most_there_may_be(name: str) -> None:
+    sizes = {made["p"] for made in runs(name, "dry")}
+    assert sizes >= {64, 1024} or name in LIMITED
+    assert {made["p"] for made in runs(name, "gloo")} >= {2, 3, 4, 8}
