@@ -73,6 +73,11 @@ NCCL_VARIABLES = {
     "TORCH_SHOW_CPP_STACKTRACES": "1",
 }
 
+#: The tests run in a process for each core, up to four: `-s tests -- -n0` for one.
+WORKERS = str(min(4, os.cpu_count() or 1))
+TESTS = ["pytest", "-m", "not browser and not nccl", "-n", WORKERS]
+TESTS += ["--dist", "loadgroup"]
+
 
 class CannotMakeError(Exception):
     """An environment could not be made; the message is one line for the reader."""
@@ -247,15 +252,15 @@ def docs(s: nox.Session) -> None:
 @session
 def tests(s: nox.Session) -> None:
     """Run every test but those that need a browser or a GPU."""
-    run(s, "atlas", "pytest", "-m", "not browser and not nccl", *s.posargs)
+    run(s, "atlas", *TESTS, *s.posargs)
 
 
 @session
 def soak(s: nox.Session) -> None:
     """Repeat what starts processes: 100 times launches, counts and faults, else 10."""
     note = str(KEPT / "started.txt")
-    every = ["pytest", "-m", "not browser and not nccl", "-x", "-q"]
-    run(s, "atlas", *every, "--note", note, *s.posargs)
+    every = [*TESTS, "-x", "-q"]
+    run(s, "atlas", *every, "-n0", "--note", note, *s.posargs)
     often = "test_launch or test_meter or test_fault"
     for count, chosen in ((99, often), (9, f"not ({often})")):
         repeat = ["--noted", note, "--count", str(count), "-k", chosen]

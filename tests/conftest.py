@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 from leftovers import children, folders, strays, wait_until
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from atlas.site.context import Context
@@ -60,6 +61,34 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if noted := config.stash.get(NOTED, None):
         Path(config.option.note).write_text("\n".join(sorted(noted)) + "\n")
+
+
+#: Files whose tests share a fixture that takes seconds, and which one.
+SHARED = {
+    "tests/test_calculator.py": "calculator",
+    "tests/test_emulate.py": "emulated device",
+    "tests/test_export.py": "site",
+    "tests/test_oracle_core.py": "formulas",
+    "tests/test_site.py": "site",
+    "tests/test_site_views.py": "site",
+    "tests/test_systems_site.py": "site",
+    "tests/test_terms.py": "site",
+    "tests/test_timeline.py": "site",
+}
+
+
+class Together(LoadScopeScheduling):
+    """Each worker takes the next test, but what shares a fixture goes to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SHARED.get(nodeid.partition("::")[0], nodeid)
+
+
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Any
+) -> LoadScopeScheduling | None:
+    """`--dist loadgroup` is ours: by file, not by a mark on every test."""
+    return Together(config, log) if config.option.dist == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(
