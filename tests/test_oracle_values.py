@@ -337,6 +337,26 @@ def test_local_steps_divide_the_traffic_and_an_outer_optimizer_adds_state() -> N
     assert DiLoCo().every == 500
 
 
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "dlrm", "llama3-8b", "resnet-50"])
+def test_replicas_agree_on_experts_and_tables_too(model: str) -> None:
+    """However they agree: what is handed over, or stepped, is the whole model."""
+    n = presets.model(model).parameters
+    for text, bytes_ in (
+        ("Data(8)", 2 * n),
+        ("LocalSGD(8, every=1)", 2 * n),
+        ("Elastic(8, every=1)", 2 * n),
+        ("Elastic(8, every=1, mode='async')", 4 * n),
+        ("Gossip(8, degree=1)", 2 * n),
+        ("ParameterServer(8)", 4 * n),
+        ("Data(8) * Compress(kind='top-k', ratio=1.0)", 6 * n),
+        ("Data(8) * Offload()", 6 * n),
+    ):
+        sent = sum(c.payload for c in asked(model, text).collectives)
+        assert math.isclose(sent, bytes_, rel_tol=1e-9), text
+    outer = asked(model, "DiLoCo(8)").memory.optimizer
+    assert outer == asked(model, "LocalSGD(8)").memory.optimizer + 2 * 2 * n
+
+
 def test_springs_move_what_local_steps_do_and_keep_a_centre() -> None:
     local, springs = (asked("resnet-50", f"{a}(8)") for a in ("LocalSGD", "Elastic"))
     assert springs.times.data == local.times.data

@@ -7,28 +7,45 @@ from atlas.oracle import formulas as f
 from atlas.oracle.model import Layer
 from atlas.oracle.prediction import Collective, Finding
 from atlas.oracle.strategy import Compress
-from atlas.oracle.traffic import Site, ring, whole
+from atlas.oracle.traffic import Site, alone, ring, whole
 
 __all__ = ["compressed", "doubts"]
 
 
 def compressed(site: Site, how: Compress) -> Iterator[Collective]:
-    """The exchange: sums of sparse or coarse gradients go by all-gather."""
-    n, b = round(whole(site, 1)), site.mesh.recipe.gradient
-    p = site.mesh.groups["data"].ranks
+    """The exchange; experts and tables have no matrices and go as they are."""
+    b = site.mesh.recipe.gradient
     if how.kind == "powersgd":
         yield from _powersgd(site, how.rank, b)
-        return
-    if how.kind == "factors":
+        yield from _plain(site, "alone", alone(site) * b)
+    elif how.kind == "factors":
         yield from _factors(site, b)
-        return
-    payload, calls = {
-        "top-k": lambda: (f.top_k_payload(max(1, round(how.ratio * n)), b, 1), 2),
-        "qsgd": lambda: (f.qsgd_payload(n, b, 1, how.bucket), 2),
-        "one-bit": lambda: (f.one_bit_payload(n, b, 1), 2),
-    }[how.kind]()
-    args = ("Compress", "data", "all_gather", how.kind, calls, p * payload)
-    yield from ring(site, *args)
+        yield from _plain(site, "alone", alone(site) * b)
+    else:
+        yield from _coarse(site, how, b)
+
+
+def _plain(site: Site, wire: str, n: float) -> Iterator[Collective]:
+    """Bytes that are not compressed, among those who agree on them."""
+    args = ("all_reduce", "the rest", int(n > 0), n)
+    yield from ring(site, "Compress", wire, *args)
+
+
+def _coarse(site: Site, how: Compress, b: int) -> Iterator[Collective]:
+    """Sums of sparse or coarse gradients go by all-gather."""
+    for wire, n in (("data", whole(site, 1)), ("alone", alone(site))):
+        p, calls = site.mesh.groups[wire].ranks, 2 * int(n > 0)
+        payload = p * _payload(how, round(n), b)
+        yield from ring(site, "Compress", wire, "all_gather", how.kind, calls, payload)
+
+
+def _payload(how: Compress, n: int, b: int) -> int:
+    """Bytes that a rank hands over of n gradients of b bytes."""
+    if how.kind == "top-k":
+        return f.top_k_payload(max(1, round(how.ratio * n)), b, 1)
+    if how.kind == "qsgd":
+        return f.qsgd_payload(n, b, 1, how.bucket)
+    return f.one_bit_payload(n, b, 1)
 
 
 def _powersgd(site: Site, rank: int, b: int) -> Iterator[Collective]:
@@ -52,8 +69,7 @@ def _factors(site: Site, b: int) -> Iterator[Collective]:
     n *= site.mesh.groups["data"].ranks
     calls = 2 * len(layers)
     yield from ring(site, "Compress", "data", "all_gather", "factors", calls, n)
-    calls, n = int(rest > 0), rest * b
-    yield from ring(site, "Compress", "data", "all_reduce", "the rest", calls, n)
+    yield from _plain(site, "data", rest * b)
 
 
 def doubts(site: Site, how: Compress) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from atlas.oracle import core
 from atlas.oracle.prediction import Collective
 from atlas.oracle.records import Bytes
 from atlas.oracle.strategy import Offload
-from atlas.oracle.traffic import Site, whole
+from atlas.oracle.traffic import Site, alone, whole
 
 __all__ = ["copied", "left"]
 
@@ -15,9 +15,8 @@ def copied(site: Site, how: Offload, bandwidth: float) -> Iterator[Collective]:
     """Gradients that a step copies down, and weights up."""
     m = site.mesh
     micros, own = m.schedule.micros, _own(site)
-    held = [core.held(layer.work, m.cut) for layer in site.layers]
-    units = [n / _shard(site) for n in held if n > 0]
-    last = units[-1] if units else 0.0
+    units = _units(site)
+    last = units[-1] / _shard(site) if units else 0.0
     turns = micros * len(units)
     #: Elements and copies. One by one, the last layer is there when backward begins.
     (down, downs), (up, ups) = {
@@ -39,8 +38,8 @@ def copied(site: Site, how: Offload, bandwidth: float) -> Iterator[Collective]:
 def left(site: Site, how: Offload, held: Bytes) -> Bytes:
     """What stays on the device, and the room that copies need there."""
     recipe = site.mesh.recipe
-    largest = site.work.largest * core.cut_part(site.work, site.mesh.cut)
     if how.what == "layers":
+        largest = max(_units(site), default=0.0)
         room = largest * ((1 + recipe.overlap) * recipe.weight + recipe.gradient)
         return held._replace(
             parameters=0.0, gradients=0.0, optimizer=0.0, buffers=held.buffers + room
@@ -48,6 +47,7 @@ def left(site: Site, how: Offload, held: Bytes) -> Bytes:
     landing = _own(site) * recipe.gradient
     held = held._replace(optimizer=0.0, buffers=held.buffers + landing)
     if how.what == "parameters":
+        largest = site.work.largest * core.cut_part(site.work, site.mesh.cut)
         unit = 2 * largest * recipe.weight
         held = held._replace(parameters=0.0, buffers=held.buffers + unit)
     return held
@@ -55,7 +55,16 @@ def left(site: Site, how: Offload, held: Bytes) -> Bytes:
 
 def _own(site: Site) -> float:
     """Elements that are this rank's to step."""
-    return whole(site, _shard(site)) / _shard(site)
+    replicas = site.mesh.replicas
+    sharers = core.alone_shard(replicas) if replicas.stage > 0 else 1
+    return whole(site, _shard(site)) / _shard(site) + alone(site) / sharers
+
+
+def _units(site: Site) -> list[float]:
+    """Elements of each layer that has any, on one rank."""
+    works, cut = [layer.work for layer in site.layers], site.mesh.cut
+    every = [core.held(work, cut) + core.held_alone(work, cut) for work in works]
+    return [n for n in every if n > 0]
 
 
 def _shard(site: Site) -> int:

@@ -22,7 +22,7 @@ from atlas.oracle.strategy import (
     ParameterServer,
     Strategy,
 )
-from atlas.oracle.traffic import Site, ring, send, state, whole
+from atlas.oracle.traffic import Site, alone, everything, ring, send, state, whole
 
 __all__ = ["Agreement", "adjusted", "agree"]
 
@@ -74,9 +74,13 @@ def _once(found: tuple[Collective, ...]) -> Exchange:
 
 def _periodic(site: Site, axis: Axis, every: int, optimizer: float) -> Agreement:
     """Weights are averaged every so many steps; counted for one step."""
-    n = whole(site, 1) * site.mesh.recipe.weight
-    name = type(axis).__name__
-    found = tuple(ring(site, name, "data", "all_reduce", "weights", 1, n))
+    name, b = type(axis).__name__, site.mesh.recipe.weight
+    own = alone(site)
+    what = "weights of experts or tables"
+    found = (
+        *ring(site, name, "data", "all_reduce", "weights", 1, whole(site, 1) * b),
+        *ring(site, name, "alone", "all_reduce", what, int(own > 0), own * b),
+    )
     return _seldom(found, every, optimizer)
 
 
@@ -102,7 +106,7 @@ def _elastic(site: Site, axis: Elastic, optimizer: float) -> Agreement:
         says = f"springs of 2 / {axis.ranks + 1} or more swing ever wider"
         note = (Finding("limit", "Elastic", says),)
         return replace(made, findings=lambda times: note)
-    n = 2 * whole(site, 1) * site.mesh.recipe.weight
+    n = 2 * everything(site) * site.mesh.recipe.weight
     level = site.cluster.levels[site.mesh.groups["data"].level].name
     took = core.server_seconds(axis.ranks, 1, n, site.mesh.wires.data.p2p)
     what, ranks = "weights to the centre, the centre back", axis.ranks + 1
@@ -112,7 +116,7 @@ def _elastic(site: Site, axis: Elastic, optimizer: float) -> Agreement:
 
 def _gossip(site: Site, axis: Gossip, optimizer: float) -> Agreement:
     """Weights go to some neighbours in every step, however many ranks there are."""
-    n = whole(site, 1) * site.mesh.recipe.weight
+    n = everything(site) * site.mesh.recipe.weight
     degree = min(axis.degree, axis.ranks - 1)
     found = tuple(send(site, "Gossip", "data", "weights", degree, degree * n))
     return Agreement(_once(found), found, optimizer)
@@ -121,7 +125,7 @@ def _gossip(site: Site, axis: Gossip, optimizer: float) -> Agreement:
 def _server(site: Site, axis: ParameterServer) -> Agreement:
     """Workers push gradients and pull weights; without a barrier this hides."""
     m = site.mesh
-    n = whole(site, 1) * (m.recipe.gradient + m.recipe.weight)
+    n = everything(site) * (m.recipe.gradient + m.recipe.weight)
     link = m.wires.data.p2p
     took = core.server_seconds(axis.ranks, axis.servers, n, link)
     level = site.cluster.levels[m.groups["data"].level].name
@@ -133,7 +137,7 @@ def _server(site: Site, axis: ParameterServer) -> Agreement:
         level,
         2 * axis.servers,
         n,
-        whole(site, 1) * m.recipe.gradient,
+        everything(site) * m.recipe.gradient,
         took,
     )
     pieces = 1 if axis.mode == "sync" else 2**20
@@ -169,10 +173,10 @@ def adjusted(strategy: Strategy, site: Site, held: Bytes) -> Bytes:
     recipe = site.mesh.recipe
     outer = strategy.find(DiLoCo)
     if outer is not None and outer.ranks > 1:
-        extra = f.diloco_outer_bytes(round(whole(site, 1)), recipe.weight)
+        extra = f.diloco_outer_bytes(round(everything(site)), recipe.weight)
         held = held._replace(optimizer=held.optimizer + extra)
     if strategy.find(Elastic):
-        centre = whole(site, 1) * recipe.weight
+        centre = everything(site) * recipe.weight
         held = held._replace(optimizer=held.optimizer + centre)
     if strategy.find(ParameterServer):
         held = held._replace(optimizer=0.0)
@@ -181,6 +185,6 @@ def adjusted(strategy: Strategy, site: Site, held: Bytes) -> Bytes:
         held = left(site, how, held)
     compress = strategy.find(Compress)
     if compress is not None and compress.kind != "factors":  # those are exact
-        residual = whole(site, 1) * recipe.gradient  # of error feedback
+        residual = everything(site) * recipe.gradient  # of error feedback
         held = held._replace(buffers=held.buffers + residual)
     return held

@@ -17,7 +17,17 @@ from atlas.oracle.prediction import Collective
 from atlas.oracle.records import Work
 from atlas.oracle.stages import stages, works
 
-__all__ = ["Site", "inside", "ring", "send", "sites_of", "state", "whole"]
+__all__ = [
+    "Site",
+    "alone",
+    "everything",
+    "inside",
+    "ring",
+    "send",
+    "sites_of",
+    "state",
+    "whole",
+]
 
 #: Of a whole of n bytes on p ranks: rounds for each p - 1, share that is payload.
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
@@ -205,6 +215,16 @@ def whole(site: Site, shard: int) -> float:
     return sum(core.padded(n, 1, shard) for n in held)
 
 
+def alone(site: Site) -> float:
+    """Elements of experts and tables: those that hold the same ones agree on them."""
+    return core.held_alone(site.work, site.mesh.cut)
+
+
+def everything(site: Site) -> float:
+    """Elements that a rank holds whole, whoever agrees on them."""
+    return whole(site, 1) + alone(site)
+
+
 def state(site: Site, axis: str) -> Iterator[Collective]:
     """What replicas exchange to agree: gradients, and weights if they are sharded."""
     recipe, replicas = site.mesh.recipe, site.mesh.replicas
@@ -238,7 +258,7 @@ def state(site: Site, axis: str) -> Iterator[Collective]:
 def _alone(site: Site, axis: str, gathers: int, scatters: int) -> Iterator[Collective]:
     """The same of experts and tables, among those that hold the same ones."""
     recipe = site.mesh.recipe
-    n = core.held_alone(site.work, site.mesh.cut)
+    n = alone(site)
     if n == 0:
         return
     sparse = site.mesh.replicas.stage > 1
