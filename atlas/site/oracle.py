@@ -143,7 +143,8 @@ NOT_MODELLED = (
     "Collectives other than rings: trees and in-network reduction are faster for small "
     "messages on many ranks.",
     "Slow ranks, failures, and the varying clocks of devices.",
-    "How evenly tokens choose experts; the capacity factor stands for it.",
+    "How evenly tokens choose experts; the capacity factor stands for it in what is "
+    "sent, and seats that stay empty are neither computed nor kept.",
     "Memory lost to fragmentation, and what the libraries keep for themselves.",
     "Convergence: a larger batch or an older gradient may need more steps.",
 )
