@@ -36,7 +36,8 @@ from atlas.oracle.transformer import transformer
 from atlas.record import read
 
 BACKENDS = ("gloo", "dry")
-NAMES = sorted(path.stem for path in (ROOT / "measurements/gloo").glob("*.json"))
+FILES = (ROOT / "exemplars").glob("*/*/[!_]*.py")
+NAMES = sorted(path.stem.replace("_", "-") for path in FILES)
 
 TRAINING = "how well it trains, not what it costs"
 CLOCK = "an order of events in virtual time"
