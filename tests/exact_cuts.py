@@ -248,6 +248,10 @@ def _(p: int, g: Given) -> Expected:
         routed=routed,
         shared=every * g["h"],  # the router, which every rank has
         experts=every * 2 * g["h"] * 2 * g["h"],  # twice as wide inside
+        kept=routed,
+        kept_cut=2 * routed,
+        seat_kept=routed,
+        seat_kept_cut=2 * routed,
     )
     model = Model("moe", "transformer", (Layer("moe", work),), experts=every)
     strategy = Expert(p, capacity=seats / (g["k"] * tokens))
@@ -258,6 +262,10 @@ def _(p: int, g: Given) -> Expected:
         "backward_calls": total(found, "count", "Expert") / 2,
         "calls.all_to_all.wire": total(found, "wire", "Expert"),
         "memory.peak.parameters": found.memory.parameters,
+        # The router keeps, of a token, a score for each expert and 54 numbers more.
+        "memory.peak.activations": (
+            found.memory.activations + tokens * (every + 54) * g["b"]
+        ),
         # Tokens have gradients too, beside parameters.
         "memory.peak.gradients": found.memory.gradients + tokens * g["h"] * g["b"],
     }

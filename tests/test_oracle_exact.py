@@ -58,10 +58,7 @@ BESIDE = {
     ),
     "elastic-averaging-asynchronous": {"left": TRAINING, "meetings": CLOCK},
     "embedding-sharding": {"ranks": RANKS},
-    "expert-parallel": {
-        "dropped": TRAINING,
-        "memory.peak.activations": "the oracle keeps no seats that stay empty",
-    },
+    "expert-parallel": {"dropped": TRAINING},
     "filter": {"ranks": RANKS},
     "gossip-exchange": {"disagreement": TRAINING},
     "halo-exchange": {"ranks": RANKS},

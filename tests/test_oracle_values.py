@@ -357,6 +357,17 @@ def test_replicas_agree_on_experts_and_tables_too(model: str) -> None:
     assert outer == asked(model, "LocalSGD(8)").memory.optimizer + 2 * 2 * n
 
 
+def test_seats_of_experts_are_computed_and_kept_though_empty() -> None:
+    few, many = (
+        asked("mixtral-8x7b", f"Expert(8, capacity={c})") for c in ("1.0", "1.5")
+    )
+    assert many.flops == few.flops == few.executed
+    assert few.executed < many.executed < 1.5 * few.executed
+    assert few.times.compute < many.times.compute < 1.5 * few.times.compute
+    kept = many.memory.activations / few.memory.activations
+    assert 1 < kept < 1.5
+
+
 def test_springs_move_what_local_steps_do_and_keep_a_centre() -> None:
     local, springs = (asked("resnet-50", f"{a}(8)") for a in ("LocalSGD", "Elastic"))
     assert springs.times.data == local.times.data

@@ -72,6 +72,11 @@ def block_work(b: Block) -> Work:
         pairs=2 * s * kv,
         routes=1 if b.experts > 0 else 0,
         routed=routed,
+        seat_flops=2 * s * b.chosen * perceptron_weights(b) if b.experts > 0 else 0,
+        seat_kept=routed,
+        seat_kept_cut=kept if b.experts > 0 else 0,
+        seat_moved=moved if b.experts > 0 else 0,
+        seat_working=2 * hidden if b.experts > 0 else 0,
     )
 
 
@@ -170,6 +175,11 @@ def repeated(w: Work, n: int) -> Work:
         pairs=n * w.pairs,
         routes=n * w.routes,
         routed=n * w.routed,
+        seat_flops=n * w.seat_flops,
+        seat_kept=n * w.seat_kept,
+        seat_kept_cut=n * w.seat_kept_cut,
+        seat_moved=n * w.seat_moved,
+        seat_working=w.seat_working,
         lookups=n * w.lookups,
         indices=n * w.indices,
     )
@@ -236,6 +246,11 @@ def joined(a: Work, b: Work) -> Work:
         pairs=a.pairs + b.pairs,
         routes=a.routes + b.routes,
         routed=a.routed + b.routed,
+        seat_flops=a.seat_flops + b.seat_flops,
+        seat_kept=a.seat_kept + b.seat_kept,
+        seat_kept_cut=a.seat_kept_cut + b.seat_kept_cut,
+        seat_moved=a.seat_moved + b.seat_moved,
+        seat_working=max(a.seat_working, b.seat_working),
         lookups=a.lookups + b.lookups,
         indices=a.indices + b.indices,
     )

@@ -77,8 +77,14 @@ def _bytes(site: Site) -> Bytes:
 
 
 def _again(sites: list[Site], made: Mesh) -> float:
-    """Operations that one rank of each stage does a second time."""
+    """Operations that one rank of each stage does twice, or for seats left empty."""
+    cut = made.cut
+    each = 3 * core.samples_of(cut) * (cut.capacity - 1) / cut.tensor
     return sum(
-        made.schedule.micros * core.recomputed_flops(site.work, made.cut, made.recipe)
+        made.schedule.micros
+        * (
+            core.recomputed_flops(site.work, cut, made.recipe)
+            + each * site.work.seat_flops
+        )
         for site in sites
     )

@@ -75,6 +75,11 @@ class Work(NamedTuple):
     pairs: int = 0  # elements of keys and values
     routes: int = 0  # layers that route tokens to experts
     routed: int = 0  # elements of tokens sent to experts, by capacity
+    seat_flops: float = 0.0  # of flops, those at the seats of experts
+    seat_kept: int = 0  # of kept, the same
+    seat_kept_cut: int = 0  # of kept_cut
+    seat_moved: int = 0  # of moved_cut
+    seat_working: int = 0  # of working_cut
     lookups: int = 0  # elements read from tables
     indices: int = 0  # rows read from tables
 

@@ -7,12 +7,26 @@ from atlas.oracle.errors import OracleError
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.records import Work
 
-__all__ = ["heaviness", "stages", "total", "units", "works"]
+__all__ = ["heaviness", "seated", "stages", "total", "units", "works"]
 
 
 def total(layers: tuple[Layer, ...]) -> Work:
     """The layers' numbers, one after the other."""
     return reduce(joined, (layer.work for layer in layers))
+
+
+def seated(work: Work, capacity: float) -> Work:
+    """The work when experts have so many seats for each token: all are computed."""
+    if work.routes == 0 or capacity == 1:
+        return work
+    more = capacity - 1
+    return work._replace(
+        flops=work.flops + more * work.seat_flops,
+        moved_cut=work.moved_cut + round(more * work.seat_moved),
+        kept=work.kept + round(more * work.seat_kept),
+        kept_cut=work.kept_cut + round(more * work.seat_kept_cut),
+        working_cut=max(work.working_cut, round(capacity * work.seat_working)),
+    )
 
 
 def heaviness(work: Work) -> float:

@@ -15,7 +15,7 @@ from atlas.oracle.mesh import Mesh
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.prediction import Collective
 from atlas.oracle.records import Work
-from atlas.oracle.stages import stages, works
+from atlas.oracle.stages import seated, stages, works
 
 __all__ = [
     "Site",
@@ -48,7 +48,7 @@ class Site:
 def sites_of(model: Model, made: Mesh, cluster: Cluster) -> list[Site]:
     """The stages of the pipeline, in order."""
     p = made.schedule.stages
-    summed = list(works(model, p))
+    summed = [seated(work, made.cut.capacity) for work in works(model, p)]
     passed = [0, *(work.passed for work in summed)]
     if p > 1:  # the last passes only gradients, back
         summed[-1] = summed[-1]._replace(passed=passed[-2])

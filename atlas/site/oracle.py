@@ -143,8 +143,7 @@ NOT_MODELLED = (
     "Collectives other than rings: trees and in-network reduction are faster for small "
     "messages on many ranks.",
     "Slow ranks, failures, and the varying clocks of devices.",
-    "How evenly tokens choose experts; the capacity factor stands for it in what is "
-    "sent, and seats that stay empty are neither computed nor kept.",
+    "How evenly tokens choose experts; the capacity factor stands for it.",
     "Memory lost to fragmentation, and what the libraries keep for themselves.",
     "Convergence: a larger batch or an older gradient may need more steps.",
 )
