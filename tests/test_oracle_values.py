@@ -368,6 +368,13 @@ def test_seats_of_experts_are_computed_and_kept_though_empty() -> None:
     assert 1 < kept < 1.5
 
 
+def test_a_unit_is_gathered_with_its_experts() -> None:
+    plain, shared = (asked("mixtral-8x7b", a) for a in ("Data(8)", "Zero(3, 8)"))
+    layer = presets.model("mixtral-8x7b").layers[1].work
+    gathered = 2 * 2 * (layer.largest + layer.experts)  # 2 bytes; and the next layer
+    assert shared.memory.buffers - plain.memory.buffers == gathered
+
+
 def test_springs_move_what_local_steps_do_and_keep_a_centre() -> None:
     local, springs = (asked("resnet-50", f"{a}(8)") for a in ("LocalSGD", "Elastic"))
     assert springs.times.data == local.times.data

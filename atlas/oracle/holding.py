@@ -39,7 +39,8 @@ def state_bytes(
 ) -> Bytes:
     """Bytes of parameters, gradients, optimizer, and of units gathered whole.
 
-    To hide its gathering, the next unit is gathered while one is in use.
+    To hide its gathering, the next unit is gathered while one is in use, its experts
+    too where they are shared out.
 
     Source: Rajbhandari et al. 2020, section 5; stashed versions of the parameters:
     Narayanan et al. 2019 (PipeDream), section 3.3.
@@ -49,6 +50,8 @@ def state_bytes(
     shard = whole / s
     alone = held_alone(work, cut)
     few = alone / alone_shard(replicas)
+    experts = work.experts / (cut.expert * cut.tensor * max(1, work.layers))
+    gathered = experts if alone_shard(replicas) > 1 else 0.0
     return Bytes(
         parameters=versions
         * recipe.weight
@@ -58,7 +61,7 @@ def state_bytes(
         optimizer=recipe.state * (shard + few if replicas.stage > 0 else whole + alone),
         buffers=(1 + recipe.overlap)
         * recipe.weight
-        * padded(work.largest * cut_part(work, cut), 1, s)
+        * (padded(work.largest * cut_part(work, cut), 1, s) + gathered)
         if replicas.stage == 3
         else 0.0,
     )
