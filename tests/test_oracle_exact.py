@@ -85,8 +85,8 @@ BESIDE = {
     "tensor-parallel-column-row": {"ranks": RANKS},
     "three-d": {
         "place": "where a rank stands",
-        "ranks": RANKS,
-        "memory.peak.parameters": "it keeps the whole stage, to compare with",
+        "ranks": "how many there are: as many as its three axes have",
+        "memory.peak.parameters": "its part is a view of the whole stage",
     },
     "ulysses": {
         "ranks": RANKS,
