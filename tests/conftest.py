@@ -1,5 +1,6 @@
 """What every test leaves behind: nothing, and a test that does not is a failure."""
 
+import functools
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer.testing
 from hypothesis import settings
 from leftovers import children, folders, strays, wait_until
 from xdist.scheduler import LoadScopeScheduling
@@ -60,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if noted := config.stash.get(NOTED, None):
-        Path(config.option.note).write_text("\n".join(sorted(noted)) + "\n")
+        with Path(config.option.note).open("a") as file:  # every worker has seen some
+            file.write("".join(f"{name}\n" for name in sorted(noted)))
 
 
 #: Files whose tests share a fixture that takes seconds, and which one.
@@ -139,6 +142,15 @@ def _nothing_is_left(_own_temporary_folder: None) -> Iterator[None]:
         process.kill()
     assert not found, f"left running: {found}"
     assert not folders(), f"left behind: {folders()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """A runner makes them anew for every line: longer than most of them take."""
+    made = functools.cache(typer.testing._get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", made)
+        yield
 
 
 # The site, made once for all tests that read it

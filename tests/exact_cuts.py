@@ -256,16 +256,16 @@ def _(p: int, g: Given) -> Expected:
     model = Model("moe", "transformer", (Layer("moe", work),), experts=every)
     strategy = Expert(p, capacity=seats / (g["k"] * tokens))
     found = run(model, strategy, batch=p)
+    # Autograd keeps a token, its scores and its sum; of each choice the index, weight
+    # and seat, what was sent, and what came back.
+    router = every + 2 * g["h"] + g["k"] * (3 + 2 * g["h"])
     return {
         "payload": total(found, "payload", "Expert"),
         "calls": total(found, "count", "Expert") / 2,
         "backward_calls": total(found, "count", "Expert") / 2,
         "calls.all_to_all.wire": total(found, "wire", "Expert"),
         "memory.peak.parameters": found.memory.parameters,
-        # The router keeps, of a token, a score for each expert and 54 numbers more.
-        "memory.peak.activations": (
-            found.memory.activations + tokens * (every + 54) * g["b"]
-        ),
+        "memory.peak.activations": found.memory.activations + tokens * router * g["b"],
         # Tokens have gradients too, beside parameters.
         "memory.peak.gradients": found.memory.gradients + tokens * g["h"] * g["b"],
     }

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
-from atlas.accuracy import links, study
+from atlas.accuracy import links, profile, study
 from atlas.accuracy.networks import NETWORKS, Network, build
 from atlas.accuracy.profile import Costs, Pace, paced, units
 from atlas.accuracy.programs import Flat, batch_of, program
+from atlas.calibrate.timing import slowest
 from atlas.launch import launch
 from atlas.oracle.network import Item
 from atlas.oracle.stages import total
@@ -157,7 +159,7 @@ def known(net: Network) -> study.Known:
     points = [(2.0**k, 1e-4 + 2.0**k / 1e9) for k in range(12, 29, 2)]
     named = ("gather", "sum", "swap", "replicas", "message", "all")
     seen = {p: dict.fromkeys(named, points) for p in (2, 4)}
-    return study.Known({False: costs, True: costs}, seen)
+    return study.Known(dict.fromkeys(study.PROFILES, costs), seen)
 
 
 def test_data_parallelism_is_predicted_by_hand() -> None:
@@ -175,6 +177,68 @@ def test_a_cut_divides_only_what_it_cuts() -> None:
     cut, whole = 17, 3
     by_hand = 8e-3 * (cut * (0.25 + 0.75 / 2) + whole)
     assert found.times.compute + found.times.memory == pytest.approx(by_hand)
+
+
+def test_a_stage_that_works_alone_goes_at_the_pace_of_one_that_is_alone() -> None:
+    # Two stages of a second a micro-batch, four of them: five seconds, of which both
+    # work in three, and the first and the last are one's alone.
+    net = dataclasses.replace(NETWORKS["small-vgg"], calibrated=(4, 16))
+    before = known(net)
+    found, _ = study.predicted(net, study.CASES["pipeline"], before)
+    share = study.waiting(net, before.costs["apart"], found)
+    took = found.times.compute + found.times.memory + found.times.bubble
+    work = 4 * 6 * 8e-3  # four micro-batches through six units
+    assert share == pytest.approx((2 * took - work) / took)
+    quick = {**before.costs, "alone": costs_of(net, each=0.5e-3)}
+    faster, _ = study.predicted(
+        net, study.CASES["pipeline"], study.Known(quick, before.exchanges)
+    )
+    less = faster.times.compute + faster.times.memory + faster.times.bubble
+    assert less == pytest.approx(took * (1 - share / 2))
+
+
+def test_ranks_that_meet_wait_for_the_slowest_and_others_do_not() -> None:
+    seen = [{"units": [[1.0, 3.0, 1.0]]}, {"units": [[2.0, 1.0, 2.0]]}]
+    ranks = [{4: found, "update": [1.0]} for found in seen]
+    assert [
+        profile.costs(ranks, gauge).paces[4][0].unit
+        for gauge in (profile.typical, slowest)
+    ] == [1.5, 2.0]
+
+
+def test_an_exchange_lasts_from_the_last_coming_to_the_last_leaving() -> None:
+    early, late = [(0.0, 5.0), (1.0, 2.0)], [(3.0, 4.5), (0.0, 4.0)]
+    seen = [{"sum": [(8.0, turns)]} for turns in (early, late)]
+    assert links.points(seen) == {"sum": [(8.0, 2.5)]}
+
+
+def test_a_pass_computes_the_gradients_of_training() -> None:
+    net = NETWORKS["small-vgg"]
+    x = torch.rand(2, *net.image)
+    whole, parts = build(net), build(net)
+    whole(x).sum().backward()
+    taken = profile.Pass(parts, x)
+    for i in range(len(parts)):
+        taken.forward(i)
+    for i in reversed(range(len(parts))):
+        taken.backward(i)
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert close(a.grad, b.grad)
+
+
+def test_a_row_is_the_median_of_its_rounds() -> None:
+    net, case = NETWORKS["resnet-50"], study.CASES["data"]
+    made = []
+    for each, steps in ((1e-3, [1.0, 2.0]), (3e-3, [3.0, 9.0]), (2e-3, [4.0])):
+        costs = dict.fromkeys(study.PROFILES, costs_of(net, each))
+        found, _ = study.predicted(net, case, study.Known(costs, known(net).exchanges))
+        made.append((found, steps))
+    told = study.row(net, case, made)
+    assert told["predicted"] == made[2][0].seconds
+    assert (told["measured"], told["fastest"], told["slowest"]) == (3.0, 1.0, 9.0)
+    assert [m for _, m in told["rounds"]] == [1.5, 6.0, 4.0]
 
 
 @pytest.mark.parametrize("name", NETWORKS)

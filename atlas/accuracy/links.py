@@ -2,16 +2,20 @@
 
 A gather of maps is more than its messages: the parts are padded, sent, joined and
 put in order. All of it goes by bytes, so all of it is timed, at sizes of its own.
+And in training an exchange follows work: the threads that carry it are asleep, the
+caches hold other things. So some work comes first here, and an exchange lasts from
+when the last rank comes to it until the last one leaves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from atlas.calibrate.fit import fit
-from atlas.calibrate.timing import slowest, timed
+from atlas.calibrate.timing import stamps
 from atlas.oracle.records import Link
 from exemplars.parameter_distribution.hybrid import data_filter, data_spatial
 from exemplars.parameter_distribution.intra_layer import filter as filters
@@ -23,26 +27,36 @@ __all__ = ["NEAR", "Points", "link", "measured", "points"]
 SIZES = tuple(2**k for k in range(12, 27, 2))
 LARGE = 2**28  # bytes, of gradients alone
 NEAR = 8.0  # a link is fitted to sizes within this factor of its messages
-REPEATS = 9
+REPEATS = 15
 BATCH, CHANNELS = 6, 64  # of the maps that are exchanged
 
 Points = dict[str, list[tuple[float, float]]]  # what -> (bytes, seconds)
-Seen = dict[str, list[tuple[float, list[float]]]]  # the same of every repetition
+Stay = tuple[float, float]  # when a rank came to an exchange, and when it left
+Seen = dict[str, list[tuple[float, list[Stay]]]]  # of every size and repetition
 Call = tuple[str, Callable[[], object], int]  # what, the call, messages in a row
 
 
 def measured(w: World) -> Seen:
-    """On a rank: by exchange and by size, the seconds of every repetition."""
+    """On a rank: by exchange and by size, when it came to each one and left it."""
     found: Seen = {}
     calls = _pair(w) if w.size == 2 else _groups(w)
-    for n in SIZES:
+    for n in (*SIZES, LARGE):
         for what, work, halves in calls(n):
-            seconds = [s / halves for s in timed(w, work, REPEATS)]
-            found.setdefault(what, []).append((float(n), seconds))
-    for what, work, _ in calls(LARGE):
-        if what in ("replicas", "all"):
-            found[what].append((float(LARGE), timed(w, work, 3)))
+            if n < LARGE or what in ("replicas", "all"):
+                repeats = REPEATS if n < LARGE else 3
+                turns = stamps(w, [_work(w), work], repeats)
+                times = [
+                    (came, came + (left - came) / halves) for _, came, left in turns
+                ]
+                found.setdefault(what, []).append((float(n), times))
     return found
+
+
+def _work(w: World) -> Callable[[], object]:
+    """A layer's worth of it, about a millisecond on one core."""
+    conv = nn.Conv2d(16, 16, 3, padding=1).to(w.device)
+    x = torch.zeros(4, 16, 36, 36, device=w.device)
+    return lambda: conv(x).sum().backward()
 
 
 def _map(w: World, n: int, parts: int) -> Tensor:
@@ -93,14 +107,22 @@ def _groups(w: World) -> Callable[[int], Iterator[Call]]:
 
 
 def points(ranks: Sequence[Seen]) -> Points:
-    """What the ranks saw: by exchange, the median of the slowest at each size."""
+    """What the ranks saw: from the last one's coming to the last one's leaving."""
     return {
         what: [
-            (size, slowest([rank[what][i][1] for rank in ranks]))
+            (size, _lasted([rank[what][i][1] for rank in ranks]))
             for i, (size, _) in enumerate(ranks[0][what])
         ]
         for what in ranks[0]
     }
+
+
+def _lasted(ranks: Sequence[list[Stay]]) -> float:
+    """The median of the repetitions."""
+    return median(
+        max(left for _, left in turn) - max(came for came, _ in turn)
+        for turn in zip(*ranks, strict=True)
+    )
 
 
 def link(

@@ -50,7 +50,7 @@ class Network:
     batch: int  # of a step
     micro: int  # of a pipeline's micro-batch
     calibrated: tuple[int, ...]  # batches that units are timed at: other ones
-    repeats: int  # of whatever is timed
+    repeats: int  # of whatever is timed, in a round
 
     @property
     def model(self) -> Model:
@@ -89,8 +89,8 @@ NETWORKS = {
         Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, SIZES, 11),
         Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, SIZES, 11),
         Network("small-cosmoflow", CUBE, PLAIN, 9, 16, 4, (3, 6, 12, 24), 11),
-        Network("vgg-16", FLAT, presets.items("vgg-16"), 7, 4, 2, (1, 3), 3),
-        Network("resnet-50", FLAT, presets.items("resnet-50"), 7, 8, 2, (1, 3, 6), 3),
+        Network("vgg-16", FLAT, presets.items("vgg-16"), 7, 4, 2, (1, 3), 2),
+        Network("resnet-50", FLAT, presets.items("resnet-50"), 7, 8, 2, (1, 3, 6), 2),
     )
 }
 

@@ -1,15 +1,19 @@
 """What a network's units cost on this machine, timed at other sizes than are judged.
 
-ParaDL times every layer on one device and adds up. So does this, with two cares.
-All ranks time at once, for they share caches and memory as they will in training.
-And a layer is timed at other batches than are judged, and with a quarter of its
-filters or channels where half is judged: what lies between is a straight line.
+ParaDL times every layer on one device and adds up. So does this, with three cares.
+Units are timed where they stand, in passes through the whole network, for what went
+before leaves the caches as it does in training. All ranks time at once, for they
+share the memory too; and one time alone, for a pipeline has ranks that wait. And
+nothing is timed at the batch that is judged, nor with half of its filters or
+channels, but with a quarter: what lies between is a straight line.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
+from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +21,12 @@ from torch import Tensor, nn
 from atlas.accuracy.networks import Network, Parts, build
 from atlas.accuracy.programs import Flat, rows_of
 from atlas.bench.pair import sized
-from atlas.calibrate.timing import timed
+from atlas.calibrate.timing import stamps, timed
 from atlas.oracle.model import Layer, Model
 from exemplars.parameter_distribution.within_sample import spatial
 from exemplars.runtime import World
 
-__all__ = ["PEAK", "Costs", "Pace", "costs", "paced", "profiled", "units"]
+__all__ = ["PEAK", "Costs", "Pace", "costs", "paced", "profiled", "typical", "units"]
 
 QUARTER = 4
 BLOCK = 2**24  # parameters of an update that is timed
@@ -30,50 +34,94 @@ STEPPED = 12  # bytes that plain SGD in 32 bits reads and writes of a parameter
 PEAK = 1e11  # operations a second in which a paced model is written
 
 Seconds = dict[str, list[float]]
+Gauge = Callable[[Sequence[list[float]]], float]
+#: Whole samples; with the modules of those that cut them by rows, and no neighbour;
+#: whole samples on one rank, and nobody else at work.
+Kind = Literal["whole", "rows", "alone"]
 
 
-def profiled(w: World, net: Network, rows: bool) -> dict[Any, Any]:
-    """On a rank: by batch, the seconds of units and of their products.
-
-    `rows`: with the modules of those that cut samples by rows, and no neighbour.
-    """
+def profiled(w: World, net: Network, kind: Kind) -> dict[Any, Any]:
+    """On a rank: by batch, the seconds of units and of their products."""
     found: dict[Any, Any] = {}
     for size in net.calibrated:
-        made = build(net, alone(net)) if rows else build(net)
-        alike: dict[str, tuple[list[float], Seconds]] = {}
-        seen = []
-        for unit, x in _units(made.to(w.device), net, size):
-            key = f"{unit} {x.shape} {x.requires_grad}"
-            if key not in alike:
-                whole = timed(w, _both(unit, x), net.repeats)
-                alike[key] = whole, {} if rows else _seen(w, net, unit, x)
-            seen.append(alike[key])
-        found[size] = {"units": [u for u, _ in seen], "products": [p for _, p in seen]}
+        made = (build(net, alone(net)) if kind == "rows" else build(net)).to(w.device)
+        x = torch.rand(size, *net.image, device=w.device)
+        found[size] = {"units": Pass(made, x).timed(w, net.repeats)}
+        if kind == "whole":
+            found[size]["products"] = _products_of(w, net, made, x)
     found["update"] = timed(w, _update(w), net.repeats)
     return found
 
 
-def _seen(w: World, net: Network, unit: nn.Module, x: Tensor) -> Seconds:
-    """Of the unit's products; those alike are timed once."""
-    alike: dict[str, list[float]] = {}
-    found = {}
-    for key, likeness, work in _products(unit, x):
-        if likeness not in alike:
-            alike[likeness] = timed(w, work, net.repeats)
-        found[key] = alike[likeness]
+class Pass:
+    """A batch through a network and back, one unit after the other."""
+
+    def __init__(self, net: nn.Sequential, x: Tensor) -> None:
+        Flat(net)  # gradients have their place, as in training
+        self.units = list(net)
+        self.entered = [x]
+        self.left: list[Tensor] = []
+
+    def forward(self, i: int) -> None:
+        """Through the i-th unit, which knows nothing of the others."""
+        del self.entered[i + 1 :], self.left[i:]
+        y = self.units[i](self.entered[i])
+        self.left.append(y)
+        self.entered.append(y.detach().requires_grad_())
+
+    def backward(self, i: int) -> None:
+        """Back through it."""
+        last = i + 1 == len(self.units)
+        self.left[i].backward(
+            torch.ones_like(self.left[i]) if last else self.entered[i + 1].grad
+        )
+
+    def timed(self, w: World, repeats: int) -> list[list[float]]:
+        """Of every unit, the seconds both ways in every repetition."""
+        n = len(self.units)
+        there = [partial(self.forward, i) for i in range(n)]
+        back = [partial(self.backward, i) for i in reversed(range(n))]
+        turns = list(map(_laps, stamps(w, [*there, *back], repeats)))
+        return [[turn[i] + turn[-1 - i] for turn in turns] for i in range(n)]
+
+
+def _laps(times: list[float]) -> list[float]:
+    """Seconds between one stamp and the next."""
+    return [b - a for a, b in pairwise(times)]
+
+
+def _products_of(
+    w: World, net: Network, made: nn.Sequential, x: Tensor
+) -> list[Seconds]:
+    """By unit; those alike are timed once."""
+    alike: dict[str, Seconds] = {}
+    found = []
+    for i, unit in enumerate(made):
+        x = x.detach().requires_grad_(i > 0)
+        key = f"{unit} {x.shape} {x.requires_grad}"
+        if key not in alike:
+            alike[key] = _seen(w, net, unit, x)
+        found.append(alike[key])
+        with torch.no_grad():
+            x = unit(x)
     return found
 
 
-def _units(
-    net: nn.Sequential, case: Network, batch: int
-) -> Iterator[tuple[nn.Module, Tensor]]:
-    """Every unit with what enters it; its gradients have their place already."""
-    Flat(net)
-    x = torch.rand(batch, *case.image)
-    for i, unit in enumerate(net):
-        yield unit, x.detach().requires_grad_(i > 0)
-        with torch.no_grad():
-            x = unit(x)
+def _seen(w: World, net: Network, unit: nn.Module, x: Tensor) -> Seconds:
+    """Of the unit's products, and of a quarter of each, in turn; alike ones once."""
+    alike: dict[str, Seconds] = {}
+    found: Seconds = {}
+    for name, layer, entered in _layers(unit, x):
+        like = f"{layer} {entered.shape} {entered.requires_grad}"
+        if like not in alike:
+            parts = {"whole": _both(layer, entered)}
+            for part, cut, less in _quarters(layer, entered):
+                parts[part] = _both(cut, less)
+            turns = map(_laps, stamps(w, list(parts.values()), net.repeats))
+            each = zip(*turns, strict=True)
+            alike[like] = {k: list(t) for k, t in zip(parts, each, strict=True)}
+        found |= {f"{name} {part}": seen for part, seen in alike[like].items()}
+    return found
 
 
 def _both(unit: nn.Module, x: Tensor) -> Callable[[], object]:
@@ -86,17 +134,6 @@ def _both(unit: nn.Module, x: Tensor) -> Callable[[], object]:
         unit(x).backward(dy)
 
     return work
-
-
-def _products(
-    unit: nn.Module, x: Tensor
-) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """The unit's convolutions and linear layers: whole, and two quarters of each."""
-    for name, layer, entered in _layers(unit, x):
-        like = f"{layer} {entered.shape} {entered.requires_grad}"
-        yield f"{name} whole", f"{like} whole", _both(layer, entered)
-        for part, cut, less in _quarters(layer, entered):
-            yield f"{name} {part}", f"{like} {part}", _both(cut, less)
 
 
 def _layers(unit: nn.Module, x: Tensor) -> list[tuple[str, Any, Tensor]]:
@@ -171,9 +208,17 @@ class Costs:
 
     def slowed(self, factor: float) -> "Costs":
         """The same where everything takes so many times as long."""
+        return self.mixed(self, 0.0, factor)
+
+    def mixed(self, other: "Costs", share: float, factor: float = 1.0) -> "Costs":
+        """Of every second, so large a share at the other's pace."""
+
+        def both(p: Pace, q: Pace) -> Pace:
+            pairs = zip(astuple(p), astuple(q), strict=True)
+            return Pace(*(factor * ((1 - share) * x + share * y) for x, y in pairs))
+
         paces = {
-            n: [Pace(*(factor * x for x in astuple(p))) for p in found]
-            for n, found in self.paces.items()
+            n: list(map(both, found, other.paces[n])) for n, found in self.paces.items()
         }
         return Costs(paces, factor * self.update)
 
@@ -194,26 +239,28 @@ class Costs:
 
 
 def typical(ranks: Sequence[list[float]]) -> float:
-    """The ranks' mean of their medians.
+    """The ranks' mean of their medians: for those that do not meet at every unit.
 
-    Not the slowest rank's: a step is a sum of units, and a rank that is late in one
-    is early in another. The sum of the slowest is more than any rank ever takes.
+    A step is then a sum of units, and a rank that is late in one is early in another.
+    Those that meet wait at each for the slowest, and the sum is of the slowest.
     """
     return fmean(median(repeats) for repeats in ranks)
 
 
-def costs(ranks: Sequence[Any]) -> Costs:
-    """What the ranks saw, as costs."""
+def costs(ranks: Sequence[Any], gauge: Gauge) -> Costs:
+    """What the ranks saw, as costs: by `typical`, or by `slowest` if they meet."""
     sizes = [size for size in ranks[0] if size != "update"]
     update = typical([rank["update"] for rank in ranks]) / BLOCK
-    return Costs({n: list(_paces([r[n] for r in ranks])) for n in sizes}, update)
+    return Costs({n: list(_paces([r[n] for r in ranks], gauge)) for n in sizes}, update)
 
 
-def _paces(ranks: Sequence[Any]) -> Iterator[Pace]:
+def _paces(ranks: Sequence[Any], gauge: Gauge) -> Iterator[Pace]:
     for i in range(len(ranks[0]["units"])):
-        unit = typical([rank["units"][i] for rank in ranks])
-        seen = [rank["products"][i] for rank in ranks]
-        times = {key: typical([s[key] for s in seen]) for key in seen[0]}
+        unit = gauge([rank["units"][i] for rank in ranks])
+        seen = [rank["products"][i] for rank in ranks if "products" in rank]
+        times = {
+            key: gauge([s[key] for s in seen]) for key in (seen[0] if seen else ())
+        }
         yield Pace(unit, _divided(times, "filters"), _divided(times, "channels"))
 
 

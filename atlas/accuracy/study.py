@@ -2,13 +2,16 @@
 
 For every network: its units are profiled and exchanges are timed, both at other
 sizes; the oracle predicts the step of every strategy; then the step is measured.
-Nothing that is judged goes into what it is predicted from.
+Nothing that is judged goes into what it is predicted from. All of that is a round,
+and a study has several: a machine is faster at one hour than at another, and a
+round is short.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -17,11 +20,11 @@ from typing import Any
 from atlas.accuracy import links, profile
 from atlas.accuracy.links import Points
 from atlas.accuracy.networks import NETWORKS, Network
-from atlas.accuracy.profile import PEAK, Costs
+from atlas.accuracy.profile import PEAK, Costs, Gauge, Kind, typical
 from atlas.accuracy.programs import program
 from atlas.bench.study import today, versions
 from atlas.calibrate.machine import rounded
-from atlas.calibrate.timing import timed
+from atlas.calibrate.timing import slowest, timed
 from atlas.launch import launch
 from atlas.oracle.cluster import Cluster, Device, Level
 from atlas.oracle.model import Model
@@ -43,10 +46,16 @@ from atlas.record import RecordError, compact, write_text
 
 PLACE = Path("measurements") / "studies" / "accuracy.json"
 DEADLINE = 900.0
+ROUNDS = 3
 CORES = 2  # ranks that profile at once: those that the goals are about
 
 Json = dict[str, Any]
 Progress = Callable[[str], None]
+Turn = tuple[Prediction, list[float]]  # and the measured seconds of every step
+
+
+def _numbered(turn: int, progress: Progress, text: str) -> None:
+    progress(f"round {turn} of {ROUNDS}, {text}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Case:
     strategy: Strategy | Axis
     samples: int  # of a batch, ranks that share it
     part: str  # what of a unit the cut divides: see `profile.paced`
-    rows: bool = False  # whether samples are cut by rows
+    profile: str  # whose costs its units have: see PROFILES
 
     @property
     def ranks(self) -> int:
@@ -68,14 +77,21 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("data", Data(2), 2, "unit"),
-        Case("filter", Filter(2), 1, "filters"),
-        Case("channel", Channel(2), 1, "channels"),
-        Case("spatial", Spatial(2), 2, "unit", rows=True),
-        Case("pipeline", Pipeline(2, "gpipe"), 1, "unit"),
-        Case("data+filter", Data(2) * Filter(2), 2, "filters"),
-        Case("data+spatial", Data(2) * Spatial(2), 4, "unit", rows=True),
+        Case("data", Data(2), 2, "unit", "apart"),
+        Case("filter", Filter(2), 1, "filters", "meeting"),
+        Case("channel", Channel(2), 1, "channels", "meeting"),
+        Case("spatial", Spatial(2), 2, "unit", "rows"),
+        Case("pipeline", Pipeline(2, "gpipe"), 1, "unit", "apart"),
+        Case("data+filter", Data(2) * Filter(2), 2, "filters", "meeting"),
+        Case("data+spatial", Data(2) * Spatial(2), 4, "unit", "rows"),
     )
+}
+#: How each is measured: modules, ranks at once, and what of the ranks counts.
+PROFILES: Mapping[str, tuple[Kind, int, Gauge]] = {
+    "apart": ("whole", CORES, typical),
+    "meeting": ("whole", CORES, slowest),
+    "rows": ("rows", CORES, slowest),
+    "alone": ("alone", 1, typical),
 }
 
 
@@ -83,48 +99,75 @@ CASES = {
 class Known:
     """What predictions are made from: profiles of a network, times of exchanges."""
 
-    costs: Mapping[bool, Costs]  # by whether samples are cut by rows
+    costs: Mapping[str, Costs]  # by the names of PROFILES
     exchanges: Mapping[int, Points]  # by ranks
 
 
 def parts(nets: Sequence[str], cases: Sequence[str]) -> int:
     """How often `progress` is told of something."""
     chosen = [CASES[name] for name in cases]
-    profiles = {case.rows for case in chosen}
     groups = {case.ranks for case in chosen}
-    return len(groups) + len(nets) * (len(profiles) + len(chosen))
+    each = len(_kinds(chosen)) + len(chosen)
+    return ROUNDS * (len(groups) + len(nets) * each)
+
+
+def _kinds(cases: Iterable[Case]) -> set[tuple[Kind, int]]:
+    """What has to be profiled, and by how many ranks at once."""
+    names = {case.profile for case in cases}
+    if any(case.name == "pipeline" for case in cases):
+        names.add("alone")
+    return {PROFILES[name][:2] for name in names}
 
 
 def study(
-    nets: Iterable[str],
-    cases: Iterable[str],
+    nets: Sequence[str],
+    cases: Sequence[str],
     progress: Progress = lambda text: None,
 ) -> list[Json]:
     """A row for every strategy on every network."""
     chosen = [CASES[name] for name in cases]
-    seen: dict[int, Points] = {}
-    for p in sorted({case.ranks for case in chosen}):
-        progress(f"exchanges between {p} ranks")
-        seen[p] = links.points(launch(links.measured, p, timeout=DEADLINE))
-    rows = []
-    for net in (NETWORKS[name] for name in nets):
-        costs: dict[bool, Costs] = {}
-        for rows_cut in sorted({case.rows for case in chosen}):
-            progress(f"{net.name}: units{', by rows' if rows_cut else ''}")
-            ranks = launch(profile.profiled, CORES, net, rows_cut, timeout=DEADLINE)
-            costs[rows_cut] = profile.costs(ranks)
-        known = Known(costs, seen)
-        for case in chosen:
-            progress(f"{net.name}: {case.name}")
-            rows.append(judged(net, case, known))
-    return rows
+    turns: dict[tuple[str, str], list[Turn]] = {}
+    for i in range(ROUNDS):
+        tell = partial(_numbered, i + 1, progress)
+        seen: dict[int, Points] = {}
+        for p in sorted({case.ranks for case in chosen}):
+            tell(f"exchanges between {p} ranks")
+            seen[p] = links.points(launch(links.measured, p, timeout=DEADLINE))
+        for net in (NETWORKS[name] for name in nets):
+            known = Known(profiles(net, chosen, tell), seen)
+            for case in chosen:
+                tell(f"{net.name}: {case.name}")
+                turn = judged(net, case, known)
+                turns.setdefault((net.name, case.name), []).append(turn)
+    return [row(NETWORKS[net], CASES[case], turns[net, case]) for net, case in turns]
 
 
-def judged(net: Network, case: Case, known: Known) -> Json:
+def profiles(
+    net: Network, cases: Sequence[Case], progress: Progress
+) -> dict[str, Costs]:
+    """What the network's units cost, by the names of PROFILES."""
+    seen = {}
+    for kind, ranks in sorted(_kinds(cases)):
+        progress(f"{net.name}: units, {kind}")
+        seen[kind] = launch(profile.profiled, ranks, net, kind, timeout=DEADLINE)
+    return {
+        name: profile.costs(seen[kind], gauge)
+        for name, (kind, _, gauge) in PROFILES.items()
+        if kind in seen
+    }
+
+
+def judged(net: Network, case: Case, known: Known) -> Turn:
     """One strategy on one network: predicted first, measured then."""
     found, cuts = predicted(net, case, known)
     seconds = launch(_measured, case.ranks, net, case.name, cuts, timeout=DEADLINE)
-    steps = [max(turn) for turn in zip(*seconds, strict=True)]
+    return found, [max(turn) for turn in zip(*seconds, strict=True)]
+
+
+def row(net: Network, case: Case, turns: Sequence[Turn]) -> Json:
+    """The rounds together: the median prediction, and of all steps the median."""
+    steps = [s for _, measured in turns for s in measured]
+    found = sorted((f for f, _ in turns), key=lambda f: f.seconds)[len(turns) // 2]
     took = median(steps)
     return {
         "network": net.name,
@@ -136,6 +179,7 @@ def judged(net: Network, case: Case, known: Known) -> Json:
         "measured": took,
         "fastest": min(steps),
         "slowest": max(steps),
+        "rounds": [[f.seconds, median(measured)] for f, measured in turns],
         "accuracy": accuracy(found.seconds, took),
         "times": {k: v for k, v in found.times._asdict().items() if v},
     }
@@ -151,13 +195,34 @@ def predicted(
 ) -> tuple[Prediction, tuple[int, ...]]:
     """The oracle's prediction, and after which units a pipeline is cut."""
     # Where there are more ranks than cores, they take turns.
-    costs = known.costs[case.rows].slowed(max(1.0, case.ranks / CORES))
-    piped = case.name == "pipeline"
-    size = net.micro if piped else net.batch / case.samples
+    costs = known.costs[case.profile].slowed(max(1.0, case.ranks / CORES))
+    if case.name != "pipeline":
+        return _asked(net, case, known, costs, net.batch / case.samples), ()
+    model = profile.paced(net, costs, net.micro, case.part)
+    share = waiting(net, costs, _asked(net, case, known, costs, net.micro))
+    mixed = costs.mixed(known.costs["alone"], share)
+    return _asked(net, case, known, mixed, net.micro), _cuts(model)
+
+
+def waiting(net: Network, costs: Costs, found: Prediction) -> float:
+    """Of a pipeline's time, the share in which one of two stages works alone.
+
+    Both together work W seconds in a time of T. While both do, two seconds of W go by
+    in one of T, and W - T is how long that is; the rest, 2 T - W, is one's alone.
+    """
+    work = sum(pace.unit for pace in costs.at(net.micro)) * net.batch / net.micro
+    took = found.times.compute + found.times.memory + found.times.bubble
+    return min(1.0, max(0.0, 2 - work / took))
+
+
+def _asked(
+    net: Network, case: Case, known: Known, costs: Costs, size: float
+) -> Prediction:
+    """What the oracle says, of units that cost so much."""
     model = profile.paced(net, costs, size, case.part)
     train = Train(
         net.batch,
-        micro_batch=net.micro if piped else None,
+        micro_batch=net.micro if case.name == "pipeline" else None,
         precision=PRECISIONS["fp32"],
         optimizer=OPTIMIZERS["sgd"],
         overlap=False,
@@ -168,8 +233,7 @@ def predicted(
     free = _cluster(case, costs, {}, {})
     asked = predict(model, case.strategy, free, train)
     inner, outer = _links(asked, case, seen)
-    found = predict(model, case.strategy, _cluster(case, costs, inner, outer), train)
-    return found, _cuts(model) if piped else ()
+    return predict(model, case.strategy, _cluster(case, costs, inner, outer), train)
 
 
 def _links(

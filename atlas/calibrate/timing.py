@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from exemplars.runtime import World
 
-__all__ = ["WARM_UP", "Work", "settled", "slowest", "timed"]
+__all__ = ["WARM_UP", "Work", "settled", "slowest", "stamps", "timed"]
 
 WARM_UP = 2
 Work = Callable[[], object]
@@ -22,15 +22,27 @@ Work = Callable[[], object]
 
 def timed(w: World, work: Work, repeats: int, warm_up: int = WARM_UP) -> list[float]:
     """Seconds of every repetition on this rank."""
+    return [end - start for start, end in stamps(w, [work], repeats, warm_up)]
+
+
+def stamps(
+    w: World, parts: Sequence[Work], repeats: int, warm_up: int = WARM_UP
+) -> list[list[float]]:
+    """Of every repetition: when it began, from a barrier on, and each part's end.
+
+    The clock is the machine's: all its processes read the same.
+    """
     found = []
     for turn in range(-warm_up, repeats):
         settled(w)
         dist.barrier()
-        start = time.perf_counter()
-        work()
-        settled(w)
+        times = [time.perf_counter()]
+        for part in parts:
+            part()
+            settled(w)
+            times.append(time.perf_counter())
         if turn >= 0:
-            found.append(time.perf_counter() - start)
+            found.append(times)
     return found
 
 

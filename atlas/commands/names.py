@@ -1,6 +1,7 @@
 """What a reader may call a thing, and what in the atlas is called so."""
 
 import difflib
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ def things(atlas: Atlas) -> Iterator[Thing]:
         yield Thing("term", w.term, w.term, w.says, w.aliases)
 
 
+@functools.cache
 def folded(name: str) -> str:
     """A name without case, and with all that stands between words alike."""
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()

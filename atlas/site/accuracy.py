@@ -78,9 +78,16 @@ def _exact(ctx: Context) -> str:
             "|---|--:|--:|",
             *rows,
             "",
-            "Dry runs are one rank of 64 and of 1024; the emulated device checks what "
-            "NCCL would refuse. Nothing here has been run on GPUs unless a technique's "
-            "own page says so.",
+            "And the oracle itself: for every exemplar it predicts a strategy on a "
+            "network of the exemplar's own sizes, and calls, bytes, held state and "
+            "saved activations are those that the meter counted, rank by rank, on "
+            "gloo at 2 to 8 ranks and dry at 8, 64 and 1024 "
+            "(`tests/test_oracle_exact.py`, where the few figures that no strategy "
+            "predicts are listed with the reason).",
+            "",
+            "Dry runs are the first, second and last rank; the emulated device checks "
+            "what NCCL would refuse. Nothing here has been run on GPUs unless a "
+            "technique's own page says so.",
         ]
     )
 
@@ -130,11 +137,16 @@ def _statistical(study: Json | None) -> Iterator[str]:
     yield (
         "ParaDL's own experiment at the size of one machine: its strategies on four "
         "small convolutional networks and on VGG-16 and ResNet-50, trained over gloo "
-        "by the exemplars' code. The units of each network are timed at other batches "
-        "than are judged, and with a quarter of their filters or channels where half "
-        "is judged; exchanges are timed at sizes of their own; then the oracle adds "
-        "up. Nothing is fitted to a step that is judged. Accuracy is ParaDL's: one, "
-        "less the relative error. Measured on "
+        "by the exemplars' code. The units of each network are timed in passes "
+        "through all of it, at other batches than are judged, and with a quarter of "
+        "their filters or channels where half is judged; exchanges are timed after "
+        "some work, at sizes of their own; then the oracle adds up. Where ranks meet "
+        "in every unit, the slower one's time of it counts, otherwise their mean; "
+        "while a stage of a pipeline waits, the other has the machine to itself and "
+        "goes at the pace of a rank alone. Nothing is fitted to a step that is "
+        "judged. All of that is done "
+        f"{len(rows[0]['rounds'])} times over, and medians are shown. Accuracy is "
+        "ParaDL's: one, less the relative error. Measured on "
         f"{study['machine']['cores']} cores, {study['recorded']}, torch "
         f"{study['versions']['torch']}; `atlas accuracy` measures again."
     )
@@ -146,6 +158,11 @@ def _statistical(study: Json | None) -> Iterator[str]:
         "those rows are *oversubscribed*, are shown, and count towards no goal. There "
         "a quarter of the batch may be one of those that units were timed at: "
         f"{listing(_same_batch(study['given'])) or 'on no network'}."
+    )
+    yield (
+        "Where samples are cut by rows, the cut goes between rows of the smallest "
+        "map: of seven rows one rank has four, and the oracle takes it for half. That "
+        "alone makes the computation of a step a seventh longer than predicted."
     )
     yield "### Which strategy is the fastest { #order }"
     yield "\n".join(_by_network(told["networks"]))
@@ -209,14 +226,19 @@ def _by_network(found: Mapping[str, Json]) -> Iterator[str]:
 
 
 def _steps(rows: Sequence[Json]) -> Iterator[str]:
-    yield "| network | strategy | predicted | measured (least to most) | accuracy |"
+    yield (
+        "| network | strategy | predicted (by round) | measured (least to most) "
+        "| accuracy |"
+    )
     yield "|---|---|--:|--:|--:|"
     for row in rows:
+        said = sorted(found for found, _ in row["rounds"])
+        guess = f"{seconds(said[0])} to {seconds(said[-1])}"
         span = f"{seconds(row['fastest'])} to {seconds(row['slowest'])}"
         yield (
             f"| {md(row['network'])} | {md(row['strategy'])} "
-            f"| {seconds(row['predicted'])} | {seconds(row['measured'])} ({span}) "
-            f"| {row['accuracy']:.1%} |"
+            f"| {seconds(row['predicted'])} ({guess}) "
+            f"| {seconds(row['measured'])} ({span}) | {row['accuracy']:.1%} |"
         )
 
 

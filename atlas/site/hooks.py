@@ -67,8 +67,13 @@ def _finishers(context: Any) -> tuple[Any, Any]:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages; a stale record is a warning, fatal when strict."""
+    from mkdocs.exceptions import PluginError
+
     pages, context = _now["pages"], _now["context"]
-    for warning in context.warnings():
+    stale = context.warnings()
+    if stale and config.strict:  # at once: the pages would take longer than the news
+        raise PluginError("\n".join(stale))
+    for warning in stale:
         LOG.warning(warning)
     for file in files:
         file.edit_uri = f"docs/{file.src_uri}"
