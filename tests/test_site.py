@@ -453,6 +453,13 @@ def test_no_page_is_heavier_than_900_kb(built: Path) -> None:
         assert weight <= LIGHT, f"{page.relative_to(built)}: {weight} bytes"
 
 
+def test_the_search_has_a_name_before_any_script_runs(built: Path) -> None:
+    for page in built.rglob("*.html"):
+        for tag, attributes in elements(page.read_text(encoding="utf-8")):
+            if tag == "div" and attributes.get("role") == "dialog":
+                assert attributes.get("aria-label"), page
+
+
 def test_every_address_in_the_built_pages_exists(built: Path) -> None:
     for page in built.rglob("*.html"):
         if page.name == "404.html":

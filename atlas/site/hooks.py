@@ -17,6 +17,8 @@ GLOSSARY = "glossary.md"
 KATEX = re.compile(
     r"<link[^>]*vendor/katex/[^>]*>|<script[^>]*vendor/katex/[^>]*></script>"
 )
+# The theme's dialog, which it leaves nameless for a screen reader.
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 ASIDE = re.compile(r"<!--set aside \d+-->")
 _now: dict[str, Any] = {}
 
@@ -110,9 +112,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Put finished HTML back; load KaTeX only where there is a formula."""
+    """Put finished HTML back, name the search, load KaTeX only for formulas."""
     kept = _now["aside"]
     output = ASIDE.sub(lambda m: kept[m[0]], output)
     output = output if "arithmatex" in output else KATEX.sub("", output)
+    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
     lighter: str = _now["slim"](output)
     return lighter

@@ -254,6 +254,9 @@ def inaccessible(abreast: Visit) -> Callable[..., list[str]]:
     def audit(paths: Iterable[str], **options: Any) -> list[str]:
         found = []
         for path, tab in abreast(paths, **options):
+            # Scripts name things in a frame, and a tab that is hidden has none.
+            tab.bring_to_front()
+            tab.evaluate("() => new Promise(requestAnimationFrame)")
             tab.evaluate(AXE.read_text(encoding="utf-8"))
             report = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
             for v in report["violations"]:

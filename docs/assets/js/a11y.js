@@ -5,7 +5,6 @@
       if (!el.hasAttribute("aria-label")) el.setAttribute("aria-label", label(el))
   }
   const all = () => {
-    name(".md-search[role=dialog]", () => "Search")
     name("a.md-annotation__index", el => {
       const id = el.querySelector("[data-md-annotation-id]")
       return `Note ${id ? id.dataset.mdAnnotationId : ""}`.trim()
