@@ -81,9 +81,9 @@ def _exact(ctx: Context) -> str:
             "And the oracle itself: for every exemplar it predicts a strategy on a "
             "network of the exemplar's own sizes, and calls, bytes, held state and "
             "saved activations are those that the meter counted, rank by rank, on "
-            "gloo at 2 to 8 ranks and dry at 8, 64 and 1024 "
-            "(`tests/test_oracle_exact.py`, where the few figures that no strategy "
-            "predicts are listed with the reason).",
+            "gloo at 2 to 8 ranks and dry at 8, 64 and 1024, or as many as a technique "
+            "allows (`tests/test_oracle_exact.py`, where the figures that no strategy "
+            "predicts are listed, each with the reason).",
             "",
             "Dry runs are the first, second and last rank; the emulated device checks "
             "what NCCL would refuse. Nothing here has been run on GPUs unless a "
