@@ -116,6 +116,15 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     kept = _now["aside"]
     output = ASIDE.sub(lambda m: kept[m[0]], output)
     output = output if "arithmatex" in output else KATEX.sub("", output)
-    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    output = _named(output)
     lighter: str = _now["slim"](output)
     return lighter
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """What is not a page, such as the one for an address that leads nowhere."""
+    return _named(output_content)
+
+
+def _named(output: str) -> str:
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
