@@ -82,9 +82,9 @@ def _exact(ctx: Context) -> str:
             "network of the exemplar's own sizes, and calls, bytes, held state and "
             "saved activations are those that the meter counted, rank by rank, on "
             "gloo at 2 to 8 ranks and dry at 8, 64 and 1024, or as many as a technique "
-            "allows (`tests/test_oracle_exact.py`). Listed there, each with the reason, "
-            "are the figures that no strategy predicts, and the memory that the oracle "
-            "does not count: spatial exemplars copy every map they convolve.",
+            "allows (`tests/test_oracle_exact.py`). Listed there, with the reason of "
+            "each, are the figures that no strategy predicts, and the memory that the "
+            "oracle does not count: spatial exemplars copy every map they convolve.",
             "",
             "Dry runs are the first, second and last rank; the emulated device checks "
             "what NCCL would refuse. Nothing here has been run on GPUs unless a "
