@@ -3,9 +3,13 @@
 What is written is an all-reduce with its claims, formulas and a mutant: every
 part is there and works, to be replaced one by one. The sentences that only
 the author can write begin with "Say here".
+
+A technique that the taxonomy knows, but that has no exemplar yet, keeps its data
+file; only its claims become comments, to be brought back as they are proven.
 """
 
 import datetime
+import re
 from pathlib import Path
 
 from atlas import knowledge
@@ -25,10 +29,13 @@ use_when: Say here when it is the right choice.
 avoid_when: Say here when it is not.
 pros: Say here what it gives.
 cons: Say here what it costs.
+"""
+
+CLAIMS = """\
 claims:
-  - {{id: sum, says: the sum that one process computes, kind: close}}
-  - {{id: calls, says: all-reduce calls, kind: exact, formula: bucketed_calls}}
-  - {{id: payload, says: bytes handed over, kind: exact, formula: bucketed_payload}}
+  - {id: sum, says: the sum that one process computes, kind: close}
+  - {id: calls, says: all-reduce calls, kind: exact, formula: bucketed_calls}
+  - {id: payload, says: bytes handed over, kind: exact, formula: bucketed_payload}
 mutants:
   - id: largest-not-sum
     says: the largest number is taken instead of the sum
@@ -95,22 +102,24 @@ def create(
     atlas: Atlas, axis: str, family: str, name: str
 ) -> tuple[Technique, list[Path]]:
     """Write the files; the technique as it now loads, and what was written."""
-    _refuse(atlas, name)
     home = f"{axis}/{family}"
     path = f"{home}/{name}"
+    _refuse(atlas, name, path)
     snake = Path("exemplars", path.replace("-", "_") + ".py")
     words = {
         "name": name.replace("-", " ").capitalize(),
         "module": ".".join(snake.with_suffix("").parts),
         "year": datetime.date.today().year,
     }
+    data = Path("taxonomy", "techniques", f"{path}.yaml")
+    known = _read(atlas.root / data) if name in atlas.techniques else None
     texts = {
-        Path("taxonomy", "techniques", f"{path}.yaml"): DATA.format(**words),
         snake.parent.parent / "__init__.py": f'"""{_question(atlas, axis)}"""\n',
         snake.parent / "__init__.py": f'"""{atlas.families[home].summary}"""\n',
         snake: EXEMPLAR.format(**words),
+        data: DATA.format(**words) + CLAIMS if known is None else _planned(known),
     }
-    files = _write(atlas.root, texts)
+    files = _write(atlas.root, texts, {} if known is None else {data: known})
     return knowledge.load(atlas.root).techniques[name], files
 
 
@@ -118,17 +127,40 @@ def _question(atlas: Atlas, axis: str) -> str:
     return next(a.question for a in atlas.axes if a.id == axis)
 
 
-def _refuse(atlas: Atlas, name: str) -> None:
+def _refuse(atlas: Atlas, name: str, path: str) -> None:
     if not IS_KEBAB.holds(name):
         raise ScaffoldError(f'"{name}": expected {IS_KEBAB.expected}')
-    if name in atlas.techniques:
-        raise ScaffoldError(f"{name} is there already: {atlas.techniques[name].yaml}")
+    there = atlas.techniques.get(name)
+    if there is not None and (
+        there.path != path or (atlas.root / there.exemplar).is_file()
+    ):
+        raise ScaffoldError(f"{name} is there already: {there.yaml}")
     if name in atlas.systems:
         raise ScaffoldError(f"{name} is a system's name: {atlas.systems[name].yaml}")
 
 
-def _write(root: Path, texts: dict[Path, str]) -> list[Path]:
-    """All of them or none; a package's __init__.py only where there is none."""
+def _planned(text: str) -> str:
+    """The data file with its claims as comments, and others that hold at once."""
+    block = re.search(r"^claims:\n(?:[ #-].*\n)*", text, re.M)
+    if block is None:
+        return text + CLAIMS
+    planned = [f"# {line}\n" for line in block[0].splitlines()]
+    comments = ["# Planned, to be proven one by one:\n", *planned]
+    return text[: block.start()] + "".join(comments) + CLAIMS + text[block.end() :]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScaffoldError(f"{path.name}: {error.strerror}") from None
+
+
+def _write(root: Path, texts: dict[Path, str], before: dict[Path, str]) -> list[Path]:
+    """All of them or none; a package's __init__.py only where there is none.
+
+    Of files that were there, `before` has the text, which comes back if one fails.
+    """
     new = {
         path: text
         for path, text in texts.items()
@@ -138,11 +170,16 @@ def _write(root: Path, texts: dict[Path, str]) -> list[Path]:
     try:
         for path, text in new.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            with open(root / path, "x", encoding="utf-8") as file:
+            with open(
+                root / path, "w" if path in before else "x", encoding="utf-8"
+            ) as file:
                 done.append(path)
                 file.write(text)
     except OSError as error:
         for made in done:
-            (root / made).unlink(missing_ok=True)
+            if made in before:
+                (root / made).write_text(before[made], encoding="utf-8")
+            else:
+                (root / made).unlink(missing_ok=True)
         raise ScaffoldError(f"{path}: {error.strerror}; nothing was written") from None
     return done

@@ -1,7 +1,10 @@
 """`atlas new`: what it begins loads, runs and holds; what it refuses stays away."""
 
+import errno
 import json
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +82,65 @@ def test_what_is_begun_keeps_the_rules_for_exemplars(clone: Path) -> None:
     compile(path.read_text(), path.name, "exec")
 
 
+PLANNED = "communication-pattern/collective/tree-all-reduce"
+
+
+def test_of_what_is_known_the_claims_become_comments_and_the_rest_stays(
+    clone: Path,
+) -> None:
+    data = clone / f"taxonomy/techniques/{PLANNED}.yaml"
+    before, known = (
+        data.read_text(),
+        knowledge.load(clone).techniques[Path(PLANNED).name],
+    )
+    done = new(PLANNED)
+    assert done.exit_code == 0, done.stderr
+    begun = knowledge.load(clone).techniques[known.id]
+    assert [c.id for c in begun.claims] == ["sum", "calls", "payload"]
+    assert replace(begun, claims=known.claims, mutants=known.mutants) == known
+    after = data.read_text()
+    assert [line for line in before.splitlines() if line not in after] == []
+    for claim in known.claims:
+        assert re.search(rf"^#   - .*id: {claim.id},", after, re.M)
+    found = clones.several(clone, ["run", known.id, "--ranks", "2", "--json"])
+    assert json.loads(found["said"][0]["out"])["holds"]
+    again = new(PLANNED)
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
+    assert data.read_text() == after
+
+
+def test_known_data_come_back_if_the_exemplar_cannot_be_written(clone: Path) -> None:
+    data = clone / f"taxonomy/techniques/{PLANNED}.yaml"
+    before = data.read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("builtins.open", _full(data))
+        done = new(PLANNED)
+    assert done.exit_code == 2
+    assert "No space left on device; nothing was written" in done.stderr
+    assert data.read_text() == before
+    assert not (
+        clone / knowledge.load(clone).techniques["tree-all-reduce"].exemplar
+    ).exists()
+
+
+def _full(path: Path) -> Any:
+    """An `open` for which this file's disk is full."""
+    real = open
+
+    def opened(name: Any, mode: str = "r", **more: Any) -> Any:
+        if Path(name) == path and mode == "w":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(name, mode, **more)
+
+    return opened
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
         ("communication-pattern/collective/ring-all-reduce", "is there already"),
+        ("sync-strategy/synchronous/tree-all-reduce", "is there already"),
         ("sync-strategy/synchronous/ring-all-reduce", "is there already"),
         ("sync-strategy/synchronous/horovod", "is a system's name"),
         ("communication-pattern/collectve/x", "did you mean collective?"),

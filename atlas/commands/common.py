@@ -159,8 +159,13 @@ def complete_family(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_place(incomplete: str) -> list[str]:
-    """AXIS/FAMILY/ of a new technique."""
-    places = [f"{f.path}/" for a in _axes() for f in a.families]
+    """AXIS/FAMILY/ of a new technique, or all of it where no exemplar is written."""
+    try:
+        atlas = knowledge.load()
+    except knowledge.TaxonomyError:
+        return []
+    places = [f"{path}/" for path in atlas.families]
+    places += [t.path for t in atlas.techniques.values() if not written(atlas, t)]
     return [place for place in places if place.startswith(incomplete)]
 
 

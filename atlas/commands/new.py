@@ -30,6 +30,9 @@ CONTRIBUTING.md says more about each."""
 def new(place: Place) -> None:
     """Begin a technique: its data and an exemplar, which runs and holds as it is.
 
+    Of one that has data but no exemplar yet, the data stay; its claims become
+    comments, to be proven one by one.
+
     Examples:
 
     \b
