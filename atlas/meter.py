@@ -15,6 +15,9 @@ Three figures, each a check on the one before:
 - wire: what this rank must send for it under a bandwidth-optimal algorithm;
 - written: what this process really wrote (Linux; sockets and files).
 
+Beside them `flops`: operations of the matrix products and convolutions that this
+rank computed meanwhile, forward and backward, as torch counts them.
+
 [Note: waits] A Work is waited for in Python or in C++ and passes no dispatcher.
 The one that the operator returns and the one that the caller gets are one
 Python object as long as somebody holds it. So the meter holds it, and watches
@@ -35,6 +38,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from atlas.modes import Mode, uncompiled
 from atlas.timeline import Event
@@ -123,6 +127,7 @@ class Meter(Mode):
         self.calls: dict[str, Count] = defaultdict(Count)
         self.sent_to: dict[int, int] = defaultdict(int)
         self.written: int | None = None
+        self.flops = 0
         self._start = time.perf_counter()
         self._works: dict[int, tuple[Any, list[int]]] = {}
         self._tensors: dict[int, int] = {}
@@ -177,7 +182,11 @@ class Meter(Mode):
         if any(_unfolds(t) for t in types):
             return NotImplemented
         if func.namespace not in _SPACES:
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            count = flop_registry.get(func._overloadpacket)
+            if count is not None and not _shapes_alone(out):
+                self.flops += count(*args, **kwargs, out_val=out)
+            return out
         name = func._schema.name
         if name == _WAIT_TENSOR:
             return self._wait_tensor(func, args, kwargs)
@@ -318,6 +327,12 @@ def _unfolds(cls: type[Tensor]) -> bool:
     """
     own = cls.__torch_dispatch__ is not Tensor.__torch_dispatch__
     return own and cls is not FakeTensor
+
+
+def _shapes_alone(out: Any) -> bool:
+    """Whether nothing was computed: a DTensor asks first what shape there will be."""
+    tensors = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+    return any(isinstance(t, FakeTensor) or t.is_meta for t in tensors)
 
 
 def _group(named: dict[str, Any]) -> dist.ProcessGroup:

@@ -157,6 +157,7 @@ class World:
             "written": None
             if None in written
             else sum(w for w in written if w),
+            "flops": sum(m.flops for m in self.meters),
             "memory": None if self.ledger is None else _memory(self.ledger),
             "events": [e.as_dict() for e in _joined(self.meters)],
             "seconds": sum(m.seconds for m in self.meters),

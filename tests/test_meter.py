@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from scripts import run
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from atlas import meter as metering
 from atlas.launch import LaunchError, launch
@@ -389,6 +390,39 @@ def test_gloos_all_reduce_writes_what_it_must() -> None:
     for written, wire in launch(reduce, 4):
         assert wire == 2 * 3 * 400_000
         assert written == pytest.approx(wire, rel=0.01)
+
+
+def test_products_are_counted_there_and_back_as_torch_counts_them() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(1, 2),
+        nn.Linear(7, 5),
+        nn.TransformerEncoderLayer(5, 1, 6, batch_first=True),
+    )
+    x = torch.randn(2, 3, 16, 16)
+    with FlopCounterMode(display=False) as theirs:
+        net(x).sum().backward()
+    with meter() as outer:
+        with meter() as inner:
+            y = net(x)
+        y.sum().backward()
+    assert outer.flops == theirs.get_total_flops()
+    assert 0 < inner.flops < outer.flops / 2
+
+
+def test_products_of_a_dtensor_are_those_of_its_part() -> None:
+    def one(w: World) -> int:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+        made = init_device_mesh("cpu", (w.size,))
+        x = distribute_tensor(torch.ones(6, 4), made, [Shard(0)])
+        with meter() as moved:
+            x @ distribute_tensor(torch.ones(4, 5), made, [Replicate()])
+        return moved.flops
+
+    assert launch(one, 2) == [2 * 3 * 4 * 5] * 2
 
 
 def test_a_closed_meter_counts_nothing_more() -> None:
