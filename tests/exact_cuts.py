@@ -20,13 +20,16 @@ from exact import (
     total,
 )
 
+from atlas.oracle import core
 from atlas.oracle import formulas as f
+from atlas.oracle.blocks import block_work
 from atlas.oracle.mesh import mesh
 from atlas.oracle.model import Layer, Model
 from atlas.oracle.network import Item, network
 from atlas.oracle.prediction import Prediction
-from atlas.oracle.records import Work
+from atlas.oracle.records import Block, Bytes, Work
 from atlas.oracle.strategy import (
+    Axis,
     Channel,
     Context,
     Data,
@@ -95,12 +98,10 @@ def convolved(axis: Filter | Channel) -> Expected:
 def peak(axis: Filter | Channel, copied: float = 0.0) -> float:
     """Activations when the third of four networks, the deepest, has gone forward."""
     image = (3, 35, 6)
-    plain = [Item(conv=f, stride=s) for f, s in ((8, 1), (8, 2), (16, 1), (16, 2))]
-    first = network("plain", image, plain)
-    second, third = (resnet(image, blocks) for blocks in ((1, 1, 1), (1, 2, 2)))
+    *others, third = three_networks(image)
     found = run(third, axis, batch=2)
     # The maps of networks before are kept to be compared.
-    before = sum(math.prod(image) + sum(maps(net)) for net in (first, second))
+    before = sum(math.prod(image) + sum(maps(net)) for net in others)
     # The last map is the loss's to keep; a norm has a mean and a deviation.
     vectors = 2 * sum(layer.work.normed for layer in third.layers)
     return (
@@ -109,6 +110,30 @@ def peak(axis: Filter | Channel, copied: float = 0.0) -> float:
         + 8 * vectors
         + copied
     )
+
+
+def copied_peak(strategy: Strategy | Axis, batch: int, rows: int = 35) -> float:
+    """The same where each map is convolved as a copy, and norms are spelled out."""
+    *others, third = three_networks((3, rows, 6))
+    train = replace(TRAIN, batch=batch)
+    samples = core.samples_of(mesh(third, Strategy.of(strategy), CLUSTER, train).cut)
+    # A ReLU keeps its map, a convolution the copy; only copies are kept of images.
+    before = sum(sum(maps(net)) for net in others)
+    copies = sum(layer.work.inputs for layer in third.layers[1:])
+    # A norm keeps its sums and their count, a mean, a deviation and a scale.
+    vectors = sum(5 * a.work.normed + a.work.norms for a in third.layers)
+    return (
+        run(third, strategy, batch=batch).memory.activations
+        + 8 * samples * (before + copies + third.layers[-1].work.passed)
+        + 8 * vectors
+    )
+
+
+def three_networks(image: tuple[int, ...]) -> list[Model]:
+    """Of the exemplars' four, those up to the deepest."""
+    plain = [Item(conv=f, stride=s) for f, s in ((8, 1), (8, 2), (16, 1), (16, 2))]
+    blocks = ((1, 1, 1), (1, 2, 2))
+    return [network("plain", image, plain), *(resnet(image, n) for n in blocks)]
 
 
 def resnet(image: tuple[int, ...], blocks: tuple[int, ...]) -> Model:
@@ -145,6 +170,7 @@ def _(p: int, g: Given) -> Expected:
     expected: Expected = {
         "memory.peak.parameters": Most(found.memory.parameters),
         "memory.peak.gradients": Most(found.memory.gradients),
+        "memory.peak.activations": Most(copied_peak(Data(d) * Filter(q), batch)),
     }
     if q > 1:
         dx = total(found, "payload", "Filter", "all_reduce")
@@ -170,9 +196,23 @@ def bordered(found: Prediction) -> Expected:
     }
 
 
+def rows_peak(strategy: Strategy | Axis, batch: int, samples: int) -> Most:
+    """Activations of a rank with most rows.
+
+    It has whole parts of four rows, as of 36: only the last part of 35 has three.
+    """
+    third = three_networks((3, 36, 6))[-1]
+    # Below the rows that a strided window sees, a row of zeros is kept.
+    zeros = sum(a.work.halo for a in third.layers if a.work.halos == 1)
+    return Most(copied_peak(strategy, batch, rows=36) + 8 * samples * zeros)
+
+
 @case("spatial")
 def _(p: int, g: Given) -> Expected:
-    return bordered(run(four_networks(), Spatial(p), batch=2))
+    return {
+        **bordered(run(four_networks(), Spatial(p), batch=2)),
+        "memory.peak.activations": rows_peak(Spatial(p), 2, samples=2),
+    }
 
 
 @case("data-spatial")
@@ -183,53 +223,80 @@ def _(p: int, g: Given) -> Expected:
     # Between groups there is one batch norm, of all ranks' rows.
     norms = 2 * (p - 1) / p * total(found, "payload", what="norms")
     rest = total(found, "wire", op="all_reduce") - total(found, "wire", what="norms")
-    return {**bordered(found), "calls.all_reduce.wire": norms + rest}
+    samples = batch // d
+    return {
+        **bordered(found),
+        "calls.all_reduce.wire": norms + rest,
+        "memory.peak.activations": rows_peak(Data(d) * Spatial(q), batch, samples),
+    }
 
 
-def attention(
-    p: int, tokens: int, width: int, method: Literal["ring", "ulysses"]
-) -> Prediction:
+def attention(p: int, block: Block, method: Literal["ring", "ulysses"]) -> Prediction:
     """One attention cut into p uneven parts: `predict` would ask for even ones."""
-    work = Work(
-        layers=1,
-        flops=1.0,
-        attentions=1,
-        queries=2 * tokens * width,
-        pairs=2 * tokens * width,
-    )
+    # Alone: norms and matrices of the layer, which keep their inputs too, are left out.
+    work = block_work(block)._replace(kept=0)
     model = Model("attention", "transformer", (Layer("attention", work),))
-    made = mesh(model, Strategy.of(Context(p, method)), CLUSTER, TRAIN)
-    found = run(model, Data(1))
-    return replace(found, collectives=tuple(inside(sites_of(model, made, CLUSTER)[0])))
+    train = replace(TRAIN, flash=method == "ring")
+    made = mesh(model, Strategy.of(Context(p, method)), CLUSTER, train)
+    return replace(
+        run(model, Data(1)),
+        collectives=tuple(inside(sites_of(model, made, CLUSTER)[0])),
+        memory=Bytes(activations=core.kept_bytes(work, made.cut, made.recipe)),
+    )
+
+
+def headed(tokens: int, heads: int, head: int) -> Block:
+    """A transformer's layer without a perceptron."""
+    width = heads * head
+    return Block(tokens, width, heads, head, heads, ffn=0, vocabulary=0, dropout=0)
 
 
 @case("ring-attention")
 def _(p: int, g: Given) -> Expected:
-    found = attention(p, g["n"], g["h"], "ring")
-    whole = 2 * g["n"] * g["h"] * g["b"]
+    from exemplars.parameter_distribution.within_sample import ring_attention as own
+
+    n, h, b = g["n"], g["h"], g["b"]
+    found = attention(p, headed(n, own.HEADS, own.WIDTH), "ring")
+    whole = 2 * n * h * b
     forward = whole * (p - 1) / p
     assert math.isclose(total(found, "wire"), 2 * forward + whole)
-    n, h, b = g["n"], g["h"], g["b"]
     there = [f.ring_attention_forward(p, r, n, h, b) for r in range(p)]
     back = [f.ring_attention_backward(p, r, n, h, b) for r in range(p)]
+    tokens = [f.zigzag_tokens(p, r, n) for r in range(p)]
+    kept = spread(found.memory.activations, [4 * t * h * b for t in tokens])
     return {
         "forward": spread(forward, there),
         "backward": spread(forward + whole, back),
         "calls.send.count": total(found, "count"),
+        # Of four that are kept, queries, keys and values are its tokens: what it is
+        # given. And of each token and head it keeps the softmax's normaliser.
+        "memory.peak.tokens": lambda r: kept(r) * 3 / 4,
+        "memory.peak.activations": lambda r: kept(r) / 4 + tokens[r] * own.HEADS * b,
+        "memory.peak.gradients": lambda r: kept(r) * 3 / 4,  # of the tokens
     }
 
 
 @case("ulysses")
 def _(p: int, g: Given) -> Expected:
     n, heads, h, b = g["n"], g["heads"], g["h"], g["b"]
-    found = attention(p, n, heads * h, "ulysses")
+    found = attention(p, headed(n, heads, h), "ulysses")
     parts = [f.ulysses_payload(p, r, n, heads, h, b) for r in range(p)]
     handed = spread(total(found, "payload"), parts)
     away = total(found, "wire") / total(found, "payload")
+    own = [f.chunk(heads, p, r) for r in range(p)]
+    kept = spread(found.memory.activations, [(4 * h + n) * n * k * b for k in own])
+    # The outputs are for the next layer to keep; a mask has a byte for each pair.
+    outputs, mask = [n * h * k * b for k in own], n**2
+    inputs = found.memory.activations - (h + n) * n * heads * b / p
     return {
         "payload": handed,
         "calls": total(found, "count"),
         "calls.all_to_all.wire": lambda r: away * handed(r),
+        "memory.peak.activations": lambda r: kept(r) - outputs[r] + mask,
+        # Of queries, keys and values, by tokens again.
+        "memory.peak.gradients": spread(
+            inputs, [3 * heads * h * b * f.chunk(n, p, r) for r in range(p)]
+        ),
     }
 
 
@@ -411,9 +478,12 @@ def _(p: int, g: Given) -> Expected:
     found = run(model, strategy, batch=g["m"] * d, micro_batch=1)
     stages = [[c for c in calls if c.axis == "Pipeline"] for calls in by_stage(found)]
     place = [r // k % q for r in range(p)]
+    # A rank's neurons are views of the whole stage, which lives as long as they do.
+    uncut = run(model, Data(d) * Pipeline(q, "gpipe"), batch=g["m"] * d, micro_batch=1)
     neurons = [elements // h * f.chunk(u, k, r % k) for r in range(p)]
     kept = [g["m"] * (elements + n) * e for n in neurons]
     expected: Expected = {
+        "memory.peak.parameters": lambda r: uncut.stages[place[r]].parameters,
         "memory.peak.activations": spread(found.stages[0].activations, kept),
         "sent": lambda r: sum(c.wire for c in stages[place[r]]),
         "messages": lambda r: sum(c.count for c in stages[place[r]]),

@@ -1,5 +1,8 @@
 """Cases: patterns of communication, as a strategy that has them would use them."""
 
+from collections.abc import Callable
+from unittest.mock import patch
+
 from exact import Expected, Given, Most, case, run, spread, stack, total
 
 from atlas.oracle import formulas as f
@@ -7,7 +10,7 @@ from atlas.oracle.model import Layer, Model
 from atlas.oracle.network import Item, convolution
 from atlas.oracle.prediction import Prediction
 from atlas.oracle.records import Work
-from atlas.oracle.strategy import Data, Expert, Filter, Gossip, Spatial, Zero
+from atlas.oracle.strategy import Data, Expert, Filter, Gossip, Spatial, Tensor, Zero
 
 # All-reduces: the mean of the ranks, whose chunks of a prime number are uneven
 
@@ -90,13 +93,43 @@ def _(p: int, g: Given) -> Expected:
     model = Model("plan", "cnn", (Layer("plan", work, filters=c),))
     cut = run(model, Filter(min(p, c)))  # beyond c ranks, some have no part
     sent = [summed(r) + handed(r) * (c - share[r]) // c for r in range(p)]
+    kept = [entered(p, way, width, share) for way, width in planned(p)]
     return {
         "bytes_sent": sent.__getitem__,
         "total": sum(sent),
         "held": Most(cut.memory.parameters),
         "memory.peak.parameters": Most(cut.memory.parameters),
         "memory.peak.gradients": Most(cut.memory.gradients),
+        "memory.peak.activations": lambda r: sum(layer(r) for layer in kept),
     }
+
+
+def planned(p: int) -> list[tuple[str, int]]:
+    """The best way for each layer, as the exemplar finds it, and what it takes."""
+    from exemplars.parameter_distribution.hybrid import strategy_search as own
+
+    with patch.object(own.dist, "get_world_size", return_value=p):
+        _, plan = own.search(own.CHOICE, lambda *at: own.traffic(*at)[0])
+    return list(zip(plan, own.WIDTHS, strict=True))[:-1]  # the last is the loss
+
+
+def entered(p: int, way: str, width: int, parts: list[int]) -> Callable[[int], float]:
+    """Bytes of what enters a layer that each rank keeps, the layer cut in this way."""
+    from exemplars.parameter_distribution.hybrid.strategy_search import BATCH, PARTS
+
+    # Channels that follow filters are a tensor axis: nothing is gathered between.
+    axis = {"data": Data(p), "filter": Filter(min(p, PARTS)), "channel": Tensor(p)}[way]
+    field = "kept_cut" if way == "channel" else "kept"
+    work = Work(layers=1, flops=1.0, narrow=PARTS, **{field: width})
+    layers = (Layer("layer", work, filters=PARTS),)
+    model = Model("layer", "cnn", layers, heads=p, kv_heads=p)
+    if way == "data":  # ranks have more samples than one, and not alike
+        one = run(model, axis, batch=p).memory.activations
+        return lambda r: one * (BATCH * parts[r] // PARTS)
+    found = run(model, axis, batch=BATCH).memory.activations
+    if way == "filter":
+        return lambda r: found
+    return spread(found, [8 * BATCH * width * part // PARTS for part in parts])
 
 
 # Messages

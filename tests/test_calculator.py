@@ -68,8 +68,8 @@ function run(choice) {
   try { p = asked(choice); } catch (e) { return JSON.stringify({refused: e.message}); }
   const plain = {};
   for (const f of ["seconds", "low", "high", "times", "memory", "stages", "mfu", "hfu",
-    "flops", "executed", "collectives", "findings", "binds", "fits", "capacity",
-    "samples_per_second", "micro_batch", "micro_batches"]) plain[f] = p[f];
+    "flops", "executed", "fullest", "collectives", "findings", "binds", "fits",
+    "capacity", "samples_per_second", "micro_batch", "micro_batches"]) plain[f] = p[f];
   plain.strategy = p.strategy.__str__();
   plain.explain = p.explain();
   plain.megatron = F.megatron(p);
@@ -133,7 +133,8 @@ def ours(known: presets.Presets, choice: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         return {"refused": str(error)}
     names = ("seconds", "low", "high", "times", "memory", "stages", "mfu", "hfu")
-    names += ("flops", "executed", "collectives", "findings", "binds", "fits")
+    names += ("flops", "executed", "fullest", "collectives", "findings", "binds")
+    names += ("fits",)
     names += ("capacity", "samples_per_second", "micro_batch", "micro_batches")
     return {
         **{name: plain(getattr(p, name)) for name in names},

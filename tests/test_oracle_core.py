@@ -48,6 +48,7 @@ TRIED = [
     ("resnet-50", "Data(4) * Filter(8)"),
     ("resnet-50", "Channel(3)"),
     ("vgg-16", "Data(2) * Spatial(4)"),
+    ("resnet-50", "Data(2) * Spatial(3)"),
     ("vgg-16", "Pipeline(4, 'zero-bubble')"),
     ("vgg-16", "Pipeline(4, 'stashing')"),
     ("dlrm", "Data(2) * Embedding(8)"),

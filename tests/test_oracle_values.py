@@ -8,12 +8,16 @@ import pytest
 
 from atlas import presets
 from atlas.knowledge import TaxonomyError
+from atlas.oracle import core
 from atlas.oracle.cluster import Band, Cluster, Device, Level, Link
 from atlas.oracle.errors import OracleError
+from atlas.oracle.mesh import mesh
 from atlas.oracle.network import Item, network
 from atlas.oracle.predict import predict
 from atlas.oracle.prediction import Prediction
+from atlas.oracle.records import Cut
 from atlas.oracle.rules import limit
+from atlas.oracle.stages import total
 from atlas.oracle.strategy import (
     AXES,
     Data,
@@ -357,6 +361,19 @@ def test_replicas_agree_on_experts_and_tables_too(model: str) -> None:
     assert outer == asked(model, "LocalSGD(8)").memory.optimizer + 2 * 2 * n
 
 
+def test_the_fullest_rank_computes_its_share_and_what_is_not_cut() -> None:
+    even = asked("llama3-8b", "Data(2) * Tensor(4)")
+    assert math.isclose(even.fullest, even.executed / 8, rel_tol=1e-12)
+    cut = asked("resnet-50", "Channel(4)")
+    layers = [layer.work for layer in cut.model.layers]
+    alone = sum(w.serial + w.unchannelled_flops for w in layers)
+    whole = 3 * cut.train.batch * alone  # by every rank, which the model has once
+    assert math.isclose(cut.executed, cut.flops + 3 * whole, rel_tol=1e-12)
+    assert math.isclose(cut.fullest, cut.executed / 4, rel_tol=1e-12)
+    odd = asked("resnet-50", "Filter(3)")
+    assert odd.fullest > odd.executed / 3  # 22 of 64 filters
+
+
 def test_seats_of_experts_are_computed_and_kept_though_empty() -> None:
     few, many = (
         asked("mixtral-8x7b", f"Expert(8, capacity={c})") for c in ("1.0", "1.5")
@@ -426,6 +443,41 @@ def test_layers_that_take_turns_leave_room_for_one() -> None:
 def test_a_window_needs_parts_as_high_as_its_border() -> None:
     made = network("wide", (3, 12, 12), [Item(conv=8, kernel=5), Item(conv=8)])
     assert limit(made, Spatial) == (6, "the smallest map has rows for 6")
+
+
+@pytest.mark.parametrize("p", range(1, 8))
+def test_the_rank_with_most_rows_counts(p: int) -> None:
+    model, where = presets.model("resnet-50"), presets.cluster("a100-80g")
+    work = total(model.layers)
+    cut = mesh(model, Strategy.of(Spatial(p)), where, Train(7)).cut
+    rows = {1: 7, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1}[p]  # of the smallest map's
+    assert core.samples_of(cut) == rows
+    whole = core.forward_flops(work, Cut(micro=7))
+    assert math.isclose(core.forward_flops(work, cut), rows * whole / 7)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 12])
+def test_rows_that_divide_are_cut_evenly(p: int) -> None:
+    items = [Item(conv=8), Item(pool="max", kernel=2, stride=2), Item(conv=8)]
+    made = network("even", (3, 24, 24), [*items, Item(pool="all"), Item(linear=2)])
+    cut = mesh(made, Strategy.of(Spatial(p)), presets.cluster("a100-80g"), Train(5)).cut
+    assert cut.rows == 12
+    assert core.samples_of(cut) == core.samples_of(cut._replace(rows=0)) == 5 / p
+
+
+def test_recomputing_counts_the_rows_of_all_ranks_not_the_most_of_each() -> None:
+    again = asked("resnet-50", "Spatial(2) * Checkpoint()")
+    assert math.isclose(again.executed, asked("resnet-50", "Checkpoint()").executed)
+
+
+def test_rows_are_kept_with_those_that_windows_see_beyond() -> None:
+    made = network("wide", (3, 12, 10), [Item(conv=8, kernel=5), Item(conv=8)])
+    where, train = presets.cluster("a100-80g"), Train(6)
+    one, two, three = (
+        predict(made, Spatial(p), where, train).memory.activations for p in (1, 2, 3)
+    )
+    beyond = 6 * 2 * (4 * 3 * 10 + 2 * 8 * 10)  # four rows of the image, two of the map
+    assert (two, three) == (one / 2 + beyond, one / 3 + beyond)
 
 
 def test_enough_servers_hide_their_traffic() -> None:

@@ -39,6 +39,14 @@ def cut_part(work: Work, cut: Cut) -> float:
     )
 
 
+def whole_flops(work: Work, cut: Cut) -> float:
+    """Operations forward, of a sample, that every rank of a cut does.
+
+    Source: Kahira et al. 2021, table III: the first layer has few channels.
+    """
+    return work.serial + (work.unchannelled_flops if cut.channel > 1 else 0.0)
+
+
 def divided(whole: float, apart: float, work: Work, cut: Cut) -> float:
     """What the fullest rank has of a whole, of which channels do not cut a part.
 
@@ -49,11 +57,16 @@ def divided(whole: float, apart: float, work: Work, cut: Cut) -> float:
 
 
 def samples_of(cut: Cut) -> float:
-    """Samples that a rank has of a micro-batch; a part of one counts as a fraction.
+    """Samples that the fullest rank has of a micro-batch; a part of one is a fraction.
 
-    Source: arithmetic.
+    Source: arithmetic; parts begin where rows of the smallest map begin, so that
+    strides keep in step on all ranks.
     """
-    return cut.micro / (cut.context * cut.spatial)
+    return (
+        cut.micro / (cut.context * cut.spatial)
+        if cut.rows == 0
+        else cut.micro * chunk(cut.rows, cut.spatial, 0) / (cut.context * cut.rows)
+    )
 
 
 def forward_flops(work: Work, cut: Cut) -> float:

@@ -37,9 +37,11 @@ from atlas.oracle.computing import (
     samples_of,
     score_flops,
     scores_moved,
+    whole_flops,
 )
 from atlas.oracle.holding import (
     activation_bytes,
+    border_bytes,
     input_bytes,
     kept_bytes,
     memory,
@@ -72,6 +74,7 @@ __all__ = [
     "activation_bytes",
     "alone_shard",
     "backward_busy",
+    "border_bytes",
     "bubble_seconds",
     "buckets",
     "busy",
@@ -114,4 +117,5 @@ __all__ = [
     "state_bytes",
     "times",
     "unit_bytes",
+    "whole_flops",
 ]

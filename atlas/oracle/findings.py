@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from atlas.oracle import core
 from atlas.oracle.cluster import Cluster
 from atlas.oracle.model import Model
 from atlas.oracle.prediction import Collective, Finding
@@ -115,7 +116,7 @@ def _repetition(site: Site) -> Iterator[Finding]:
     whole = heaviness(work)
     if cut.filter * cut.channel == 1 or whole == 0:
         return
-    alone = work.serial + (work.unchannelled_flops if cut.channel > 1 else 0.0)
+    alone = core.whole_flops(work, cut)
     if alone > NOTABLE * whole / (cut.filter * cut.channel):
         says = f"every rank repeats {alone / whole:.1%} of the computing: it is not cut"
         yield Finding("bottleneck", "Filter" if cut.filter > 1 else "Channel", says)

@@ -9,6 +9,16 @@ from atlas.oracle.pipelining import in_flight, stash
 from atlas.oracle.records import Bytes, Cut, Recipe, Replicas, Schedule, Work
 
 
+def border_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
+    """Bytes of rows beyond a border that windows see: kept with a rank's own rows.
+
+    Source: Dryden et al. 2019: a convolution reads its rows and the halo as one map;
+    at the map's own edge there are zeros in their place.
+    """
+    whole = cut.micro / cut.context * recipe.activation
+    return 0.0 if cut.spatial == 1 else whole * work.halo
+
+
 def kept_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     """Bytes of activations that a micro-batch leaves for backward, all recorded.
 
@@ -16,7 +26,7 @@ def kept_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     """
     part = cut.tensor if cut.sequence == 1 else 1
     plain = 1 if recipe.flash == 0 and recipe.recompute == 0 else 0
-    return samples_of(cut) * (
+    return border_bytes(work, cut, recipe) + samples_of(cut) * (
         (work.kept * recipe.activation + work.fixed) / part
         + (work.kept_cut * recipe.activation + work.fixed_cut) / cut.tensor
         + plain

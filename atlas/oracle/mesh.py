@@ -65,6 +65,7 @@ def mesh(model: Model, strategy: Strategy, cluster: Cluster, train: Train) -> Me
         filter=strategy.length(Filter),
         channel=strategy.length(Channel),
         spatial=strategy.length(Spatial),
+        rows=min((layer.height for layer in model.layers if layer.height), default=0),
         context=strategy.length(Context),
         ring=int(context is None or context.method == "ring"),
         expert=strategy.length(Expert),

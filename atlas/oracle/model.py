@@ -25,6 +25,7 @@ class Layer:
     rows: int = 0  # parts that its maps can be cut into, by rows
     matrix: tuple[int, int] = (0, 0)  # height and width of its weight, as one matrix
     glued: bool = False  # stays with the unit after it (or, last of all, before it)
+    height: int = 0  # rows of the map that it leaves; 0: no map
 
 
 @dataclass(frozen=True, eq=False)  # by identity, so that stages are cut once

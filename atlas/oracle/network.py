@@ -178,6 +178,7 @@ def convolution(shape: Shape, item: Item, filters: int) -> tuple[Layer, Shape]:
         channels=c,
         rows=0 if linear else _parts(sides[0], after[0], over),
         matrix=(filters, c * taps),
+        height=0 if linear else after[0],
     )
     return layer, (filters, *after)
 
@@ -198,8 +199,10 @@ def _pool(shape: Shape, item: Item) -> tuple[Layer, Shape]:
         halos=min(2, over),
         halo=over * x // sides[0],
     )
-    rows = 0 if item.pool == "all" else _parts(sides[0], after[0], over)
-    return Layer(f"{item.pool} pool", work, rows=rows, glued=False), (c, *after)
+    height = 0 if item.pool == "all" else after[0]
+    rows = _parts(sides[0], height, over)
+    layer = Layer(f"{item.pool} pool", work, rows=rows, glued=False, height=height)
+    return layer, (c, *after)
 
 
 def _residual(

@@ -63,6 +63,7 @@ def predict(
         capacity=cluster.device.memory,
         flops=model_flops,
         executed=model_flops + _again(sites, made) * strategy.ranks / len(sites),
+        fullest=max(_operations(site) for site in sites),
         findings=(
             *find(model, strategy, sites, train, times, memory, collectives),
             *agree.findings(times),
@@ -76,15 +77,28 @@ def _bytes(site: Site) -> Bytes:
     return core.memory(site.work, m.cut, m.recipe, m.replicas, m.schedule, site.place)
 
 
+def _operations(site: Site) -> float:
+    """What the fullest rank of a stage computes in a step, forward and backward."""
+    m = site.mesh
+    once = core.forward_flops(site.work, m.cut) + core.score_flops(site.work, m.cut)
+    again = core.recomputed_flops(site.work, m.cut, m.recipe)
+    return m.schedule.micros * (3 * once + again)
+
+
 def _again(sites: list[Site], made: Mesh) -> float:
-    """Operations that one rank of each stage does twice, or for seats left empty."""
-    cut = made.cut
+    """Operations that one rank of each stage does twice, or for seats left empty.
+
+    Or that every rank of a cut does whole, which the model has but once.
+    """
+    cut = made.cut._replace(rows=0)  # of all ranks: not of the one with most rows
     each = 3 * core.samples_of(cut) * (cut.capacity - 1) / cut.tensor
+    others = 3 * core.samples_of(cut) * (1 - 1 / max(cut.filter, cut.channel))
     return sum(
         made.schedule.micros
         * (
             core.recomputed_flops(site.work, cut, made.recipe)
             + each * site.work.seat_flops
+            + others * core.whole_flops(site.work, cut)
         )
         for site in sites
     )

@@ -59,6 +59,7 @@ class Prediction:
     capacity: float  # bytes of a device
     flops: float  # of the step, of the model alone, on all ranks
     executed: float  # of the step, what is computed again included
+    fullest: float  # of the step, on the rank that computes the most
     findings: tuple[Finding, ...]
     binds: str  # what takes the most time
 

@@ -127,6 +127,7 @@ class Cut(NamedTuple):
     filter: int = 1
     channel: int = 1
     spatial: int = 1
+    rows: int = 0  # of the smallest map: the spatial axis cuts between them; 0: evenly
     context: int = 1
     ring: int = 1  # 1: the context axis passes keys and values on; 0: it transposes
     expert: int = 1

@@ -75,10 +75,10 @@ def model_of(name: str, data: Mapping[str, Any]) -> Model:
     if "transformer" in data:
         return transformer(name, **data["transformer"], epoch=data.get("epoch"))
     layers = []
-    for words, at, filters, channels, rows, matrix, glued in data["layers"]:
+    for words, at, filters, channels, rows, matrix, glued, height in data["layers"]:
         work = Work(**{Work._fields[i]: value for i, value in data["works"][at]})
-        one = Layer(words, work, filters, channels, rows, tuple(matrix), bool(glued))
-        layers.append(one)
+        cuts = (filters, channels, rows, tuple(matrix), bool(glued), height)
+        layers.append(Layer(words, work, *cuts))
     return Model(
         name,
         data["kind"],

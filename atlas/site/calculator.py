@@ -159,7 +159,7 @@ def model_data(model: Model) -> dict[str, Any]:
         layers.append(
             [
                 *(layer.name, works.index(layer.work), layer.filters, layer.channels),
-                *(layer.rows, layer.matrix, int(layer.glued)),
+                *(layer.rows, layer.matrix, int(layer.glued), layer.height),
             ]
         )
     return {
