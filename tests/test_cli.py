@@ -919,6 +919,11 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
         ("atlas list --survey nich", "nichols2021"),
         ("atlas export --what tax", "taxonomy"),
         ("atlas new sync-strategy/syn", "sync-strategy/synchronous/"),
+        ("atlas new communication-pattern/star/c", ""),
+        (
+            "atlas new communication-pattern/collective/tree",
+            "communication-pattern/collective/tree-all-reduce",
+        ),
         ("atlas st", "stats"),
     ],
 )

@@ -159,13 +159,15 @@ def complete_family(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_place(incomplete: str) -> list[str]:
-    """AXIS/FAMILY/ of a new technique, or all of it where no exemplar is written."""
+    """AXIS/FAMILY/ of a new technique; in a family, names without an exemplar yet."""
     try:
         atlas = knowledge.load()
     except knowledge.TaxonomyError:
         return []
-    places = [f"{path}/" for path in atlas.families]
-    places += [t.path for t in atlas.techniques.values() if not written(atlas, t)]
+    if incomplete.count("/") < 2:
+        places = [f"{path}/" for path in atlas.families]
+    else:
+        places = [t.path for t in atlas.techniques.values() if not written(atlas, t)]
     return [place for place in places if place.startswith(incomplete)]
 
 
