@@ -116,8 +116,13 @@ def _whole(x: float) -> float:
 
 def source_hash(root: Path, technique: Technique) -> str:
     """Of the exemplar and the workload, without blank and comment-only lines."""
+    return hash_of(root, (technique.exemplar, Path("exemplars/workload.py")))
+
+
+def hash_of(root: Path, paths: Iterable[Path]) -> str:
+    """Of what these files do: blank and comment-only lines do not count."""
     digest = hashlib.sha256()
-    for path in (technique.exemplar, Path("exemplars/workload.py")):
+    for path in paths:
         for line in (root / path).read_text().splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 digest.update(line.rstrip().encode() + b"\n")
@@ -130,6 +135,13 @@ def source_of(root: Path, techniques: Iterable[Technique]) -> str:
     for technique in sorted(techniques, key=lambda t: t.id):
         digest.update(source_hash(root, technique).encode())
     return f"sha256:{digest.hexdigest()}"
+
+
+def predictor(root: Path) -> str:
+    """Hash of the oracle, and of how its predictions are judged by the clock."""
+    folders = (root / "atlas" / "oracle", root / "atlas" / "accuracy")
+    files = (path for folder in folders for path in sorted(folder.glob("*.py")))
+    return hash_of(root, (path.relative_to(root) for path in files))
 
 
 def path_of(root: Path, backend: str, name: str) -> Path:

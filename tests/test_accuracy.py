@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -13,7 +15,6 @@ from atlas.accuracy import links, profile, study
 from atlas.accuracy.networks import NETWORKS, Network, build
 from atlas.accuracy.profile import Costs, Pace, paced, units
 from atlas.accuracy.programs import Flat, batch_of, program
-from atlas.calibrate.timing import slowest
 from atlas.launch import launch
 from atlas.oracle.network import Item
 from atlas.oracle.stages import total
@@ -185,7 +186,7 @@ def test_a_stage_that_works_alone_goes_at_the_pace_of_one_that_is_alone() -> Non
     net = dataclasses.replace(NETWORKS["small-vgg"], calibrated=(4, 16))
     before = known(net)
     found, _ = study.predicted(net, study.CASES["pipeline"], before)
-    share = study.waiting(net, before.costs["apart"], found)
+    share = study.waiting(net, before.costs["stages"], found)
     took = found.times.compute + found.times.memory + found.times.bubble
     work = 4 * 6 * 8e-3  # four micro-batches through six units
     assert share == pytest.approx((2 * took - work) / took)
@@ -197,18 +198,39 @@ def test_a_stage_that_works_alone_goes_at_the_pace_of_one_that_is_alone() -> Non
     assert less == pytest.approx(took * (1 - share / 2))
 
 
-def test_ranks_that_meet_wait_for_the_slowest_and_others_do_not() -> None:
-    seen = [{"units": [[1.0, 3.0, 1.0]]}, {"units": [[2.0, 1.0, 2.0]]}]
-    ranks = [{4: found, "update": [1.0]} for found in seen]
-    assert [
-        profile.costs(ranks, gauge).paces[4][0].unit
-        for gauge in (profile.typical, slowest)
-    ] == [1.5, 2.0]
+TURNS = (
+    {  # of two ranks: by pass and unit, there and back
+        "units": [[(1.0, 2.0), (3.0, 1.0)], [(1.0, 2.0), (3.0, 3.0)]],
+    },
+    {
+        "units": [[(2.0, 1.0), (2.0, 1.0)], [(2.0, 1.0), (2.0, 2.0)]],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("gauge", "passes"),
+    [
+        (profile.mean, (6.5, 8.0)),
+        (profile.last, (7.0, 9.0)),  # who waits at the end
+        (profile.in_step, (8.0, 10.0)),  # who waits in every unit, there and back
+    ],
+)
+def test_a_pass_is_as_long_as_ranks_wait_for_one_another(
+    gauge: profile.Gauge, passes: tuple[float, float]
+) -> None:
+    turns = list(zip(*(rank["units"] for rank in TURNS), strict=True))
+    assert tuple(map(gauge, turns)) == passes
+    ranks = [{4: rank, "update": [1.0]} for rank in TURNS]
+    found = profile.costs(ranks, gauge).paces[4]
+    assert sum(pace.unit for pace in found) == pytest.approx(median(passes))
 
 
 def test_an_exchange_lasts_from_the_last_coming_to_the_last_leaving() -> None:
-    early, late = [(0.0, 5.0), (1.0, 2.0)], [(3.0, 4.5), (0.0, 4.0)]
+    early = [(0.0, 5.0), (1.0, 2.0), (0.0, 1.0), (0.0, 9.0)]
+    late = [(3.0, 4.5), (0.0, 4.0), (0.5, 0.6), (0.0, 8.0)]
     seen = [{"sum": [(8.0, turns)]} for turns in (early, late)]
+    # 2, 3, half a second and 9, of which the shortest and the longest are left out.
     assert links.points(seen) == {"sum": [(8.0, 2.5)]}
 
 
@@ -314,6 +336,26 @@ def test_the_page_shows_the_kept_study() -> None:
         assert f"{found['accuracy']:.1%}" in made
     assert {r["network"] for r in kept["rows"]} == set(NETWORKS)
     assert {r["strategy"] for r in kept["rows"]} == set(study.CASES)
+
+
+def test_the_page_says_if_the_oracle_has_changed_since(tmp_path: Path) -> None:
+    for folder in ("atlas/oracle", "atlas/accuracy"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / study.PLACE).parent.mkdir(parents=True)
+    kept = json.loads((ROOT / study.PLACE).read_text())
+    ctx = dataclasses.replace(read(ROOT), root=tmp_path)
+
+    def told() -> bool:
+        study.keep(tmp_path, kept["rows"])
+        source.write_text(source.read_text() + added)
+        made = "\n".join(page._statistical(ctx, study.kept(tmp_path)))
+        return "sources have changed since" in made
+
+    source = tmp_path / "atlas/oracle/computing.py"
+    added = "\n# a comment changes nothing\n"
+    assert not told()
+    added = "HALF = 0.5\n"
+    assert told()
 
 
 def test_the_kept_summary_is_that_of_its_rows() -> None:

@@ -8,7 +8,7 @@ when the last rank comes to it until the last one leaves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
@@ -118,11 +118,16 @@ def points(ranks: Sequence[Seen]) -> Points:
 
 
 def _lasted(ranks: Sequence[list[Stay]]) -> float:
-    """The median of the repetitions."""
-    return median(
+    """The mean of the repetitions but the longest and the shortest.
+
+    A step has many exchanges, and means add up where medians do not: some exchanges
+    are several times as long as most.
+    """
+    _, *most, _ = sorted(
         max(left for _, left in turn) - max(came for came, _ in turn)
         for turn in zip(*ranks, strict=True)
     )
+    return fmean(most)
 
 
 def link(

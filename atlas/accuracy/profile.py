@@ -1,11 +1,13 @@
 """What a network's units cost on this machine, timed at other sizes than are judged.
 
-ParaDL times every layer on one device and adds up. So does this, with three cares.
+ParaDL times every layer on one device and adds up. So does this, with four cares.
 Units are timed where they stand, in passes through the whole network, for what went
 before leaves the caches as it does in training. All ranks time at once, for they
-share the memory too; and one time alone, for a pipeline has ranks that wait. And
-nothing is timed at the batch that is judged, nor with half of its filters or
-channels, but with a quarter: what lies between is a straight line.
+share the memory too; and one time alone, for a pipeline has ranks that wait. Medians
+of units do not add up to the median of a pass, so the pass has the last word, and
+units share it; ranks that wait for one another wait in every pass anew. And nothing
+is timed at the batch that is judged, nor with half of its filters or channels, but
+with a quarter: what lies between is a straight line.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +23,25 @@ from torch import Tensor, nn
 from atlas.accuracy.networks import Network, Parts, build
 from atlas.accuracy.programs import Flat, rows_of
 from atlas.bench.pair import sized
-from atlas.calibrate.timing import stamps, timed
+from atlas.calibrate.timing import slowest, stamps, timed
 from atlas.oracle.model import Layer, Model
 from exemplars.parameter_distribution.within_sample import spatial
 from exemplars.runtime import World
 
-__all__ = ["PEAK", "Costs", "Pace", "costs", "paced", "profiled", "typical", "units"]
+__all__ = [
+    "PEAK",
+    "Costs",
+    "Gauge",
+    "Kind",
+    "Pace",
+    "costs",
+    "in_step",
+    "last",
+    "mean",
+    "paced",
+    "profiled",
+    "units",
+]
 
 QUARTER = 4
 BLOCK = 2**24  # parameters of an update that is timed
@@ -34,7 +49,9 @@ STEPPED = 12  # bytes that plain SGD in 32 bits reads and writes of a parameter
 PEAK = 1e11  # operations a second in which a paced model is written
 
 Seconds = dict[str, list[float]]
-Gauge = Callable[[Sequence[list[float]]], float]
+Both = tuple[float, float]  # seconds forward, and back
+Turn = Sequence[Sequence[Both]]  # one pass: by rank, of every unit
+Gauge = Callable[[Turn], float]
 #: Whole samples; with the modules of those that cut them by rows, and no neighbour;
 #: whole samples on one rank, and nobody else at work.
 Kind = Literal["whole", "rows", "alone"]
@@ -76,13 +93,13 @@ class Pass:
             torch.ones_like(self.left[i]) if last else self.entered[i + 1].grad
         )
 
-    def timed(self, w: World, repeats: int) -> list[list[float]]:
-        """Of every unit, the seconds both ways in every repetition."""
+    def timed(self, w: World, repeats: int) -> list[list[Both]]:
+        """In every repetition, the seconds of every unit."""
         n = len(self.units)
         there = [partial(self.forward, i) for i in range(n)]
         back = [partial(self.backward, i) for i in reversed(range(n))]
-        turns = list(map(_laps, stamps(w, [*there, *back], repeats)))
-        return [[turn[i] + turn[-1 - i] for turn in turns] for i in range(n)]
+        turns = map(_laps, stamps(w, [*there, *back], repeats))
+        return [[(turn[i], turn[-1 - i]) for i in range(n)] for turn in turns]
 
 
 def _laps(times: list[float]) -> list[float]:
@@ -238,30 +255,46 @@ class Costs:
         ]
 
 
-def typical(ranks: Sequence[list[float]]) -> float:
-    """The ranks' mean of their medians: for those that do not meet at every unit.
+def mean(turn: Turn) -> float:
+    """Seconds of a pass, of ranks that do not wait for one another."""
+    return fmean(sum(map(sum, rank)) for rank in turn)
 
-    A step is then a sum of units, and a rank that is late in one is early in another.
-    Those that meet wait at each for the slowest, and the sum is of the slowest.
-    """
-    return fmean(median(repeats) for repeats in ranks)
+
+def last(turn: Turn) -> float:
+    """Of ranks that meet when it is over, as replicas do: the longest pass."""
+    return max(sum(map(sum, rank)) for rank in turn)
+
+
+def in_step(turn: Turn) -> float:
+    """Of ranks that meet in every unit, there and back: the slower one of each."""
+    together = zip(*turn, strict=True)
+    return sum(max(way) for unit in together for way in zip(*unit, strict=True))
 
 
 def costs(ranks: Sequence[Any], gauge: Gauge) -> Costs:
-    """What the ranks saw, as costs: by `typical`, or by `slowest` if they meet."""
+    """What the ranks saw, as costs; passes are as long as the gauge finds them."""
     sizes = [size for size in ranks[0] if size != "update"]
-    update = typical([rank["update"] for rank in ranks]) / BLOCK
+    update = fmean(median(rank["update"]) for rank in ranks) / BLOCK
     return Costs({n: list(_paces([r[n] for r in ranks], gauge)) for n in sizes}, update)
 
 
 def _paces(ranks: Sequence[Any], gauge: Gauge) -> Iterator[Pace]:
-    for i in range(len(ranks[0]["units"])):
-        unit = gauge([rank["units"][i] for rank in ranks])
+    turns = list(zip(*(rank["units"] for rank in ranks), strict=True))
+    took = median(map(gauge, turns))
+    each = [median(map(gauge, one)) for one in _by_unit(turns)]
+    for i, unit in enumerate(each):
         seen = [rank["products"][i] for rank in ranks if "products" in rank]
         times = {
-            key: gauge([s[key] for s in seen]) for key in (seen[0] if seen else ())
+            key: slowest([s[key] for s in seen]) for key in (seen[0] if seen else ())
         }
-        yield Pace(unit, _divided(times, "filters"), _divided(times, "channels"))
+        share = unit * took / sum(each)
+        yield Pace(share, _divided(times, "filters"), _divided(times, "channels"))
+
+
+def _by_unit(turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+    """The passes through each unit alone."""
+    for i in range(len(turns[0][0])):
+        yield [[[rank[i]] for rank in turn] for turn in turns]
 
 
 def _divided(times: Mapping[str, float], part: str) -> float:

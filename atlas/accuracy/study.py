@@ -20,11 +20,11 @@ from typing import Any
 from atlas.accuracy import links, profile
 from atlas.accuracy.links import Points
 from atlas.accuracy.networks import NETWORKS, Network
-from atlas.accuracy.profile import PEAK, Costs, Gauge, Kind, typical
+from atlas.accuracy.profile import PEAK, Costs, Gauge, Kind, in_step, last, mean
 from atlas.accuracy.programs import program
 from atlas.bench.study import today, versions
 from atlas.calibrate.machine import rounded
-from atlas.calibrate.timing import slowest, timed
+from atlas.calibrate.timing import timed
 from atlas.launch import launch
 from atlas.oracle.cluster import Cluster, Device, Level
 from atlas.oracle.model import Model
@@ -42,7 +42,7 @@ from atlas.oracle.strategy import (
     Strategy,
 )
 from atlas.oracle.train import OPTIMIZERS, PRECISIONS, Train
-from atlas.record import RecordError, compact, write_text
+from atlas.record import RecordError, compact, predictor, write_text
 
 PLACE = Path("measurements") / "studies" / "accuracy.json"
 DEADLINE = 900.0
@@ -77,21 +77,22 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("data", Data(2), 2, "unit", "apart"),
+        Case("data", Data(2), 2, "unit", "replicas"),
         Case("filter", Filter(2), 1, "filters", "meeting"),
         Case("channel", Channel(2), 1, "channels", "meeting"),
         Case("spatial", Spatial(2), 2, "unit", "rows"),
-        Case("pipeline", Pipeline(2, "gpipe"), 1, "unit", "apart"),
+        Case("pipeline", Pipeline(2, "gpipe"), 1, "unit", "stages"),
         Case("data+filter", Data(2) * Filter(2), 2, "filters", "meeting"),
         Case("data+spatial", Data(2) * Spatial(2), 4, "unit", "rows"),
     )
 }
 #: How each is measured: modules, ranks at once, and what of the ranks counts.
 PROFILES: Mapping[str, tuple[Kind, int, Gauge]] = {
-    "apart": ("whole", CORES, typical),
-    "meeting": ("whole", CORES, slowest),
-    "rows": ("rows", CORES, slowest),
-    "alone": ("alone", 1, typical),
+    "replicas": ("whole", CORES, last),
+    "stages": ("whole", CORES, mean),
+    "meeting": ("whole", CORES, in_step),
+    "rows": ("rows", CORES, in_step),
+    "alone": ("alone", 1, mean),
 }
 
 
@@ -351,6 +352,7 @@ def keep(root: Path, rows: Sequence[Json]) -> Path:
         "versions": versions(),
         "machine": {"cores": os.cpu_count()},
         "load": round(os.getloadavg()[2], 2),
+        "source": predictor(root),
         "given": {
             net.name: {
                 "batch": net.batch,

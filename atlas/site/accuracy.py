@@ -39,7 +39,7 @@ def page(ctx: Context) -> str:
         "## Golden: what has been published { #golden }",
         *_golden(ctx),
         "## Statistical: what takes time { #statistical }",
-        *_statistical(_study(ctx, "accuracy")),
+        *_statistical(ctx, _study(ctx, "accuracy")),
         "## On a shaped link: communication alone { #shaped }",
         _shaped(_study(ctx, "shaped-link")),
     ]
@@ -79,12 +79,14 @@ def _exact(ctx: Context) -> str:
             *rows,
             "",
             "And the oracle itself: for every exemplar it predicts a strategy on a "
-            "network of the exemplar's own sizes, and calls, bytes, held state and "
-            "saved activations are those that the meter counted, rank by rank, on "
+            "network of the exemplar's own sizes, and calls, bytes, held state, saved "
+            "activations and the operations of all products, forward and backward, are "
+            "those that the meter counted, rank by rank, on "
             "gloo at 2 to 8 ranks and dry at 8, 64 and 1024, or as many as a technique "
-            "allows (`tests/test_oracle_exact.py`). Listed there, with the reason of "
-            "each, are the figures that no strategy predicts, and the memory that the "
-            "oracle does not count: spatial exemplars copy every map they convolve.",
+            "allows (`tests/test_oracle_exact.py`). What an exemplar keeps beyond its "
+            "strategy, as spatial ones copy every map they convolve, is added there by "
+            "name. Listed, with the reason of each, are the figures that no strategy "
+            "predicts.",
             "",
             "Dry runs are the first, second and last rank; the emulated device checks "
             "what NCCL would refuse. Nothing here has been run on GPUs unless a "
@@ -130,7 +132,7 @@ def _numbers(value: Any) -> int:
 # Statistical
 
 
-def _statistical(study: Json | None) -> Iterator[str]:
+def _statistical(ctx: Context, study: Json | None) -> Iterator[str]:
     if study is None:
         yield "*Not measured yet: `atlas accuracy` does it.*"
         return
@@ -142,15 +144,21 @@ def _statistical(study: Json | None) -> Iterator[str]:
         "through all of it, at other batches than are judged, and with a quarter of "
         "their filters or channels where half is judged; exchanges are timed after "
         "some work, at sizes of their own; then the oracle adds up. Where ranks meet "
-        "in every unit, the slower one's time of it counts, otherwise their mean; "
-        "while a stage of a pipeline waits, the other has the machine to itself and "
-        "goes at the pace of a rank alone. Nothing is fitted to a step that is "
-        "judged. All of that is done "
+        "in every unit, the slower one's time of it counts, there and back; where they "
+        "meet at the end of a pass, the longer pass; in a pipeline their mean, and "
+        "while one stage waits, the other has the machine to itself and goes at the "
+        "pace of a rank alone. Nothing is fitted to a step that is judged. All of that "
+        "is done "
         f"{len(rows[0]['rounds'])} times over, and medians are shown. Accuracy is "
         "ParaDL's: one, less the relative error. Measured on "
         f"{study['machine']['cores']} cores, {study['recorded']}, torch "
         f"{study['versions']['torch']}; `atlas accuracy` measures again."
     )
+    if study.get("source") != record.predictor(ctx.root):
+        yield (
+            "*The oracle's sources have changed since: some of what it predicted then "
+            "it may predict otherwise now.*"
+        )
     yield from _goals(told)
     yield f"<figure>{_plot(rows)}</figure>"
     yield "\n".join(_by_strategy(told["strategies"]))
@@ -162,8 +170,7 @@ def _statistical(study: Json | None) -> Iterator[str]:
     )
     yield (
         "Where samples are cut by rows, the cut goes between rows of the smallest "
-        "map: of seven rows one rank has four, and the oracle takes it for half. That "
-        "alone makes the computation of a step a seventh longer than predicted."
+        "map: of seven rows one rank has four. The oracle counts that rank's."
     )
     yield "### Which strategy is the fastest { #order }"
     yield "\n".join(_by_network(told["networks"]))
