@@ -13,6 +13,10 @@ keeps the births and deaths and names them at each `mark` and at the end:
     the categories given, in the order given; then
     activations    what autograd saved for backward
     other          the rest
+
+One moment is not ours to count: what was handed to a collective is let go of by
+the backend's own thread, which may be late. So a peak that such a tensor is part
+of, as those of `other` and of all together are, can differ between runs.
 """
 
 import weakref

@@ -68,6 +68,8 @@ def counted(rank: dict[str, Any], claim: str) -> Any:
             return rank["calls"].get(op, {field: 0})[field]
         case ["memory", "peak", kind]:
             return rank["memory"]["peak"][kind]
+        case ["flops"]:
+            return rank["flops"]
     return rank["measured"][claim]
 
 

@@ -1,4 +1,4 @@
-"""The oracle against the meter: bytes, calls and memory of recorded runs, with ==.
+"""The oracle against the meter: bytes, calls, memory and operations, with ==.
 
 Every exemplar has a case, in tests/exact_*.py: what the oracle predicts of it is what
 its records hold, on gloo at 2 to 8 ranks and dry at up to 1024. What a record has
@@ -15,6 +15,7 @@ import exact_cuts  # noqa: F401
 import exact_patterns  # noqa: F401
 import pytest
 from exact import CASES, CLUSTER, ROOT, Most, counted, four_networks, run, stack
+from exact_flops import FLOPS
 
 from atlas.knowledge import Technique, load
 from atlas.oracle.errors import OracleError
@@ -44,16 +45,14 @@ NAMES = sorted(path.stem.replace("_", "-") for path in FILES)
 TRAINING = "how well it trains, not what it costs"
 CLOCK = "an order of events in virtual time"
 RANKS = "how many there are; the most there may be is compared below"
-TWICE = "it copies every map that it convolves; the oracle counts maps once"
-ALONE = "an attention alone, whose inputs and their gradients are counted apart"
 SEARCH = "what a search looks at, not what a step costs"
 #: Measures that are no strategy's cost, and why.
 BESIDE = {
     "activation-checkpointing": {"best": SEARCH},
     "channel": {"ranks": RANKS},
     "d-psgd": {"halved": TRAINING},
-    "data-filter": {"ranks": RANKS, "memory.peak.activations": TWICE},
-    "data-spatial": {"ranks": RANKS, "memory.peak.activations": TWICE},
+    "data-filter": {"ranks": RANKS},
+    "data-spatial": {"ranks": RANKS},
     "ddp-by-hand": {"early": CLOCK},
     "downpour": dict.fromkeys(
         ("oldest", "others", "straggler", "updates", "youngest"), CLOCK
@@ -69,32 +68,22 @@ BESIDE = {
     "qsgd": {"bias": TRAINING, "variance": TRAINING},
     "ring-attention": {
         "pairs": "the oracle counts attention without a causal mask",
-        "memory.peak.activations": ALONE,
-        "memory.peak.gradients": ALONE,
     },
     "shared-memory-all-reduce": dict.fromkeys(
         ("sent", "barriers"), "the oracle knows links, not memory that ranks share"
     ),
     "sharded-parameter-server": {"total": "the ranks' sum: each is compared"},
-    "spatial": {"ranks": RANKS, "memory.peak.activations": TWICE},
+    "spatial": {"ranks": RANKS},
     "stale-synchronous-parallel": dict.fromkeys(
         ("gap", "sees", "updates", "waits"), CLOCK
     ),
-    "strategy-search": {
-        **dict.fromkeys(("asked", "plans", "single"), SEARCH),
-        "memory.peak.activations": "each layer is cut in a way of its own",
-    },
+    "strategy-search": dict.fromkeys(("asked", "plans", "single"), SEARCH),
     "tensor-parallel-column-row": {"ranks": RANKS},
     "three-d": {
         "place": "where a rank stands",
         "ranks": "how many there are: as many as its three axes have",
-        "memory.peak.parameters": "its part is a view of the whole stage",
     },
-    "ulysses": {
-        "ranks": RANKS,
-        "memory.peak.activations": ALONE,
-        "memory.peak.gradients": ALONE,
-    },
+    "ulysses": {"ranks": RANKS},
     "zero-copy-transfer": dict.fromkeys(
         ("bytes_pickled", "messages_pickled", "overhead"), "what Python's pickle adds"
     ),
@@ -120,19 +109,20 @@ def rounded(figures: dict[int, float]) -> dict[int, float]:
 
 
 def test_every_exemplar_has_a_case_and_every_case_an_exemplar() -> None:
-    assert sorted(CASES) == NAMES
+    assert sorted(CASES) == sorted(FLOPS) == NAMES
 
 
 def agree(name: str, made: dict[str, Any]) -> None:
     """Every figure that the oracle predicts of this run is the meter's."""
-    expected = CASES[name](made["p"], made["given"])
-    assert expected
+    p, given = made["p"], made["given"]
+    expected = {**CASES[name](p, given), "flops": FLOPS[name](p, given)}
+    assert len(expected) > 1
     for claim, figure in expected.items():
         found = {rank["rank"]: counted(rank, claim) for rank in made["ranks"]}
         if isinstance(figure, Most):
             found, figure = {0: max(found.values())}, figure.figure
         says = {r: figure(r) if callable(figure) else figure for r in found}
-        assert rounded(found) == rounded(says), (claim, made["p"])
+        assert rounded(found) == rounded(says), (claim, p)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
