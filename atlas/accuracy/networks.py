@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from atlas import presets
+from atlas.calibrate.timing import WARM_UP
 from atlas.oracle.model import Model
 from atlas.oracle.network import Item, network
 from exemplars.workload import Residual, seeded
@@ -51,6 +52,7 @@ class Network:
     micro: int  # of a pipeline's micro-batch
     calibrated: tuple[int, ...]  # batches that units are timed at: other ones
     repeats: int  # of whatever is timed, in a round
+    warm_up: int = WARM_UP  # repetitions before those
 
     @property
     def model(self) -> Model:
@@ -89,8 +91,11 @@ NETWORKS = {
         Network("small-resnet", SMALL, _resnet(1, 1, 1), 18, 32, 8, SIZES, 11),
         Network("deeper-resnet", SMALL, _resnet(1, 2, 2), 18, 32, 8, SIZES, 11),
         Network("small-cosmoflow", CUBE, PLAIN, 9, 16, 4, (3, 6, 12, 24), 11),
-        Network("vgg-16", FLAT, presets.items("vgg-16"), 7, 4, 2, (1, 3), 2),
-        Network("resnet-50", FLAT, presets.items("resnet-50"), 7, 8, 2, (1, 3, 6), 2),
+        # Seconds a step: what the first one leaves is warm.
+        Network("vgg-16", FLAT, presets.items("vgg-16"), 7, 4, 2, (1, 3), 2, 1),
+        Network(
+            "resnet-50", FLAT, presets.items("resnet-50"), 7, 8, 2, (1, 3, 6), 2, 1
+        ),
     )
 }
 

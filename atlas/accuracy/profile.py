@@ -63,7 +63,7 @@ def profiled(w: World, net: Network, kind: Kind) -> dict[Any, Any]:
     for size in net.calibrated:
         made = (build(net, alone(net)) if kind == "rows" else build(net)).to(w.device)
         x = torch.rand(size, *net.image, device=w.device)
-        found[size] = {"units": Pass(made, x).timed(w, net.repeats)}
+        found[size] = {"units": Pass(made, x).timed(w, net)}
         if kind == "whole":
             found[size]["products"] = _products_of(w, net, made, x)
     found["update"] = timed(w, _update(w), net.repeats)
@@ -93,12 +93,12 @@ class Pass:
             torch.ones_like(self.left[i]) if last else self.entered[i + 1].grad
         )
 
-    def timed(self, w: World, repeats: int) -> list[list[Both]]:
+    def timed(self, w: World, net: Network) -> list[list[Both]]:
         """In every repetition, the seconds of every unit."""
         n = len(self.units)
         there = [partial(self.forward, i) for i in range(n)]
         back = [partial(self.backward, i) for i in reversed(range(n))]
-        turns = map(_laps, stamps(w, [*there, *back], repeats))
+        turns = map(_laps, stamps(w, [*there, *back], net.repeats, net.warm_up))
         return [[(turn[i], turn[-1 - i]) for i in range(n)] for turn in turns]
 
 
@@ -134,7 +134,8 @@ def _seen(w: World, net: Network, unit: nn.Module, x: Tensor) -> Seconds:
             parts = {"whole": _both(layer, entered)}
             for part, cut, less in _quarters(layer, entered):
                 parts[part] = _both(cut, less)
-            turns = map(_laps, stamps(w, list(parts.values()), net.repeats))
+            works = list(parts.values())
+            turns = map(_laps, stamps(w, works, net.repeats, net.warm_up))
             each = zip(*turns, strict=True)
             alike[like] = {k: list(t) for k, t in zip(parts, each, strict=True)}
         found |= {f"{name} {part}": seen for part, seen in alike[like].items()}

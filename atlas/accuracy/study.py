@@ -188,7 +188,7 @@ def row(net: Network, case: Case, turns: Sequence[Turn]) -> Json:
 
 def _measured(w: Any, net: Network, name: str, cuts: tuple[int, ...]) -> list[float]:
     _, step = program(w, net, name, cuts)
-    return timed(w, step, net.repeats)
+    return timed(w, step, net.repeats, net.warm_up)
 
 
 def predicted(
@@ -360,6 +360,7 @@ def keep(root: Path, rows: Sequence[Json]) -> Path:
                 "calibrated": net.calibrated,
                 "parameters": net.model.parameters,
                 "repeats": net.repeats,
+                "warm_up": net.warm_up,
             }
             for net in NETWORKS.values()
         },

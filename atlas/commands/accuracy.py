@@ -27,7 +27,7 @@ def accuracy(
     write: WriteOption = True,
     json: Json = False,
 ) -> None:
-    """Predict and measure ParaDL's strategies on six networks; about 50 minutes.
+    """Predict and measure ParaDL's strategies on six networks; about 40 minutes.
 
     Close what else is running: it would be measured too. A part of the study
     (--network, --strategy) is shown and not kept.
