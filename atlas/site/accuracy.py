@@ -81,7 +81,7 @@ def _exact(ctx: Context) -> str:
             "And the oracle itself: for every exemplar it predicts a strategy on a "
             "network of the exemplar's own sizes, and calls, bytes, held state, saved "
             "activations and the operations of all products, forward and backward, are "
-            "those that the meter counted, rank by rank, on "
+            "those that the meter counted, of every rank or of the fullest, on "
             "gloo at 2 to 8 ranks and dry at 8, 64 and 1024, or as many as a technique "
             "allows (`tests/test_oracle_exact.py`). What an exemplar keeps beyond its "
             "strategy, as spatial ones copy every map they convolve, is added there by "
