@@ -264,7 +264,8 @@ def soak(s: nox.Session) -> None:
     run(s, "atlas", *every, "--note", note, *s.posargs)
     often = "test_launch or test_meter or test_fault"
     for count, chosen in ((99, often), (9, f"not ({often})")):
-        repeat = ["--noted", note, "--count", str(count), "-k", chosen]
+        # In one word: pytest would take a file's name alone for what is to be tested.
+        repeat = [f"--noted={note}", "--count", str(count), "-k", chosen]
         run(s, "atlas", *every, *repeat, *s.posargs)
 
 

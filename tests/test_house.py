@@ -198,6 +198,19 @@ def test_ci_runs_the_test_command_of_the_readme_first() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
+def test_a_soak_repeats_what_was_noted(tmp_path: Path) -> None:
+    option = re.search(r'f"(.*)\{note\}"', read("noxfile.py"))
+    assert option
+    note = tmp_path / "started.txt"
+    note.write_text("tests/test_clock.py::test_jitter_spreads_evenly\n")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--count=3"]
+    command += ["-o", "testpaths=tests/test_clock.py", f"{option[1]}{note}"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "3/" in done.stdout.splitlines()[-1], done.stdout + done.stderr
+
+
 # --- what must not be in the repository
 
 TEXT = [".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".bib", ".json"]
