@@ -78,6 +78,21 @@ def test_mutants_are_caught(technique: Technique, mutant: Mutant) -> None:
     assert set(found["failed"]) == set(mutant.fails)
 
 
+def test_a_slow_mutant_is_not_taken_for_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No run is as fast as this: only what is meant to hang ends so early."""
+    monkeypatch.setattr(record, "HANG_DEADLINE", 0.001)
+    techniques = load(ROOT).techniques
+    for name, end in (
+        ("ring-all-reduce", "claims"),
+        ("stale-synchronous-parallel", "deadline"),
+    ):
+        technique = techniques[name]
+        found = record.try_mutant(ROOT, technique, technique.mutants[0], 2)
+        assert found["ended"] == end, name
+
+
 @pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
 def test_every_technique_has_a_mutant(technique: Technique) -> None:
     assert technique.mutants

@@ -15,8 +15,6 @@ from atlas.knowledge import Atlas, Mutant, Technique
 from atlas.launch import LaunchError, cuda_present
 from atlas.verdict import Verdict, failed, judge
 
-DEADLINE = 60.0
-
 Name = Annotated[
     str,
     typer.Argument(
@@ -46,8 +44,8 @@ MutantOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        help=f"Seconds it may take; {DEADLINE:g}, and {record.MUTANT_DEADLINE:g} "
-        "for a mutant.",
+        help=f"Seconds it may take; {record.DEADLINE:g}, and "
+        f"{record.HANG_DEADLINE:g} for a mutant that hangs.",
         metavar="SECONDS",
         min=0.1,
     ),
@@ -88,7 +86,7 @@ def run(
     technique = common.runnable(atlas, name)
     mode, p = _where(technique, ranks, dry, emulate_gpu)
     chosen = _mutant(technique, mutant)
-    limit = timeout or (record.MUTANT_DEADLINE if chosen else DEADLINE)
+    limit = timeout or record.deadline(chosen)
     try:
         found = _measure(atlas, technique, chosen, p, mode, limit)
     except LaunchError as error:
