@@ -183,9 +183,8 @@ class Meter(Mode):
             return NotImplemented
         if func.namespace not in _SPACES:
             out = func(*args, **kwargs)
-            count = flop_registry.get(func._overloadpacket)
-            if count is not None and not _shapes_alone(out):
-                self.flops += count(*args, **kwargs, out_val=out)
+            if (count := flop_registry.get(func._overloadpacket)) is not None:
+                self.flops += _operations(count, args, kwargs, out)
             return out
         name = func._schema.name
         if name == _WAIT_TENSOR:
@@ -329,10 +328,29 @@ def _unfolds(cls: type[Tensor]) -> bool:
     return own and cls is not FakeTensor
 
 
-def _shapes_alone(out: Any) -> bool:
+def _operations(count: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """As torch counts them; 0 where nothing is computed but a shape."""
+    if any(_shape_alone(x) for x in (out if isinstance(out, tuple) else (out,))):
+        return 0
+    formula = getattr(count, "__wrapped__", None)
+    if formula is None:
+        return int(count(*args, **kwargs, out_val=out))
+    # Most formulas take shapes. torch finds those by a walk through a tree, which
+    # takes longer than many a product.
+    named = {k: _shape(v) for k, v in kwargs.items()}
+    return int(formula(*map(_shape, args), out_shape=_shape(out), **named))
+
+
+def _shape_alone(x: Any) -> bool:
     """Whether nothing was computed: a DTensor asks first what shape there will be."""
-    tensors = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
-    return any(isinstance(t, FakeTensor) or t.is_meta for t in tensors)
+    return isinstance(x, FakeTensor) or (isinstance(x, Tensor) and x.is_meta)
+
+
+def _shape(x: Any) -> Any:
+    """Of a tensor, or of those in a list; anything else as it is."""
+    if isinstance(x, Tensor):
+        return x.shape
+    return [_shape(y) for y in x] if isinstance(x, (tuple, list)) else x
 
 
 def _group(named: dict[str, Any]) -> dist.ProcessGroup:
