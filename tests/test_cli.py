@@ -623,10 +623,26 @@ def test_modes_and_counts_follow_the_options(
     atlas("run", RING)
     atlas("run", RING, "--ranks", "2", "--emulate-gpu", "--timeout", "5")
     atlas("run", RING, "--dry", "1024")
-    assert asked == [(4, "gloo", 60.0), (2, "emulated", 5.0), (1024, "dry", 60.0)]
+    assert asked == [(4, "gloo", 120.0), (2, "emulated", 5.0), (1024, "dry", 120.0)]
     monkeypatch.setattr(run, "cuda_present", lambda: True)
     atlas("run", RING)
-    assert asked[-1] == (4, "nccl", 60.0)
+    assert asked[-1] == (4, "nccl", 120.0)
+    atlas("run", RING, "--mutant", "whole-tensors")
+    atlas("run", "stale-synchronous-parallel", "--mutant", "never-wakes")
+    assert asked[-2:] == [(4, "nccl", 120.0), (4, "nccl", 8.0)]
+
+
+def test_a_run_that_does_not_end_says_how_to_let_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hang(*_: Any, timeout: float, **__: Any) -> None:
+        raise LaunchError(f"no end after {timeout:g} s: ranks [1] are still at work")
+
+    monkeypatch.setattr(record, "measure", hang)
+    done = atlas("run", RING, "--timeout", "3")
+    assert done.exit_code == 1
+    longer = "no end after 3 s: ranks [1] are still at work; --timeout SECONDS lets it"
+    assert longer in done.stderr
 
 
 def test_a_failing_run_says_why_first_and_shows_the_trace_where_asked(

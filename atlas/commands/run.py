@@ -140,8 +140,11 @@ def _give_up(error: LaunchError, mutant: Mutant | None, verbose: bool) -> None:
     if error.refused:
         raise Wrong(error.summary) from None
     line = f"mutant {mutant.id}: {error.summary}" if mutant else error.summary
-    if mutant and mutant.deadline and error.summary.startswith("no end after"):
+    late = error.summary.startswith("no end after")
+    if mutant and mutant.deadline and late:
         raise Wrong(f"{line}; that is how it is known", 1) from None
+    if late:
+        line += "; --timeout SECONDS lets it run for longer"
     if verbose:
         line = f"{line}{str(error).removeprefix(error.summary)}"
     elif str(error) != error.summary:
