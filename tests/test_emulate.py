@@ -925,6 +925,30 @@ left_behind = dist.irecv(x, 1 - rank)  # nobody sends: must not keep us from lea
 """
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('enough')", 1, "enough"),
+        ("raise KeyError('lost')", 1, "KeyError: 'lost'"),
+    ],
+)
+def test_a_script_ends_as_python_would_end_it(
+    tmp_path: Path, end: str, code: int, said: str
+) -> None:
+    script = tmp_path / "script.py"
+    source = "import atexit, sys, threading\natexit.register(print, 'bye')\n"
+    source += "threading.Timer(0.2, print, ['late']).start()\n"
+    script.write_text(source + end)
+    command = [sys.executable, "-m", "atlas.emulate", str(script)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, "late\nbye\n"), done.stderr
+    assert said in done.stderr
+
+
 @pytest.mark.torchrun
 def test_torchrun_runs_an_ordinary_cuda_script_and_leaves(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
