@@ -254,13 +254,16 @@ class _Run:
             rank.hung = rank.code is None and is_stopped(rank.pid)
 
     def ask_for_stacks(self) -> None:
+        """Kindly first; who keeps its own threads from answering is made to."""
         live = [r for r in self.ranks if r.code is None and not r.hung]
-        for rank in live:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank.pid, signal.SIGUSR1)
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end and not all(self.stack(r) for r in live):
-            time.sleep(0.02)
+        for how in (signal.SIGUSR1, signal.SIGUSR2):
+            silent = [r for r in live if not self.stack(r)]
+            for rank in silent:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank.pid, how)
+            end = time.monotonic() + 1.0
+            while time.monotonic() < end and not all(self.stack(r) for r in silent):
+                time.sleep(0.02)
 
     def stack(self, rank: Rank) -> str:
         return _read(self.folder / f"stacks.{rank.rank}")
@@ -283,7 +286,8 @@ class _Run:
                 print(f"[rank {rank.rank}] {line}")
 
     def failure(self) -> LaunchError:
-        bad = [r for r in self.ranks if r.failed or r.hung or self.late]
+        unheard = [r for r in self.ranks if r.answer is None]
+        bad = [r for r in self.ranks if r.failed or self.late or r in unheard]
         bad.sort(key=lambda r: (r.guilt if r.failed or r.hung else 9, r.rank))
         first = bad[0]
         if first.answer and first.answer[0] == "error":

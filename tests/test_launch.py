@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -84,7 +85,34 @@ def test_the_guilty_ranks_traceback_comes_first_and_its_peers_after() -> None:
     assert first == caught.value.summary == "rank 2: KeyError: 'the missing one'"
     assert rest[:2] == ["--- rank 2", "Traceback (most recent call last):"]
     assert 'raise KeyError("the missing one")' in str(caught.value)
-    assert all(line.startswith("then rank ") for line in rest[-3:])
+    # Each of the others, even one that is still waiting for the lost one to join.
+    peers = sorted(line[:11] for line in rest[-3:])
+    assert peers == ["then rank 0", "then rank 1", "then rank 3"]
+
+
+def test_who_lets_no_thread_run_shows_its_stack_too() -> None:
+    def match_for_ever(w: World) -> None:
+        re.match("(a+)+b", "a" * 60)  # without letting go of the interpreter's lock
+
+    with pytest.raises(LaunchError) as caught:
+        launch(match_for_ever, 2, timeout=1.0)
+    assert str(caught.value).count("in match_for_ever") == 2
+
+
+def test_who_has_not_noticed_the_end_is_named_too() -> None:
+    def fail_alone(w: World) -> None:
+        dist.barrier()
+        if w.rank == 1:
+            raise KeyError("the missing one")
+        threading.Event().wait(30)
+
+    with pytest.raises(LaunchError) as caught:
+        launch(fail_alone, 3)
+    assert caught.value.summary == "rank 1: KeyError: 'the missing one'"
+    assert str(caught.value).splitlines()[-2:] == [
+        "then rank 0 was still at work",
+        "then rank 2 was still at work",
+    ]
 
 
 def test_the_guilty_rank_comes_first_when_its_peers_are_deep_in_work() -> None:
