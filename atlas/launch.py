@@ -286,8 +286,9 @@ class _Run:
                 print(f"[rank {rank.rank}] {line}")
 
     def failure(self) -> LaunchError:
-        unheard = [r for r in self.ranks if r.answer is None]
-        bad = [r for r in self.ranks if r.failed or self.late or r in unheard]
+        bad = [
+            r for r in self.ranks if r.failed or r.hung or r.answer is None or self.late
+        ]
         bad.sort(key=lambda r: (r.guilt if r.failed or r.hung else 9, r.rank))
         first = bad[0]
         if first.answer and first.answer[0] == "error":
