@@ -34,6 +34,7 @@ PRELOAD = ("torch", "torch.distributed", "cloudpickle", "exemplars.runtime")
 #: the server imports before it forks the next ones.
 HEAVY = (
     "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",

@@ -449,9 +449,12 @@ def test_a_meter_does_without_the_compiler_and_keeps_it_out(tmp_path: Path) -> N
         with Meter(), Ledger({}):
             torch.zeros(3).tensor_split(2)
         print("torch._dynamo" in sys.modules)
-        with Meter(), Ledger({}):
-            print(torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2)).sum())
-        print("torch._dynamo" in sys.modules)
+        squared = torch.compile(lambda x: x @ x + 1, backend="eager")
+        for mode in (Meter(), Ledger({})):
+            with mode:
+                print(squared(torch.ones(2, 2)).sum())
+        from torch._dynamo.eval_frame import _debug_get_cache_entry_list as compiled
+        print(*map(compiled, (Meter.__torch_dispatch__.__wrapped__, Ledger._see)))
     """
-    expected = "False\ntensor(2.)\nTrue\n"
+    expected = "False\ntensor(12.)\ntensor(12.)\n[] []\n"
     assert run(tmp_path, source, "-W", "error") == (0, expected, "")
