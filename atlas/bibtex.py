@@ -22,6 +22,7 @@ _NAME = re.compile(r",\s*([A-Za-z]\w*)\s*=\s*")
 _CLOSE = re.compile(r",?\s*\}")
 _SWALLOWED = re.compile(r"\n[ \t]*[A-Za-z]+\s*=\s*[{\"\d]")  # the field after it
 _BARE = re.compile(r"\d+")
+_ENDS = re.compile(r'[{}"]')  # what may end a value
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class _Parser:
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file, self.at = text, file, 0
         self.problems: list[Problem] = []
-        breaks = (i for i, character in enumerate(text) if character == "\n")
-        self.lines = [0, *(i + 1 for i in breaks)]
+        self.lines = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def mark(self, at: int) -> Mark:
         line = bisect.bisect_right(self.lines, at)
@@ -110,8 +110,8 @@ class _Parser:
 
     def end_of_value(self) -> int:
         quoted, depth = self.text[self.at] == '"', 0
-        for i in range(self.at, len(self.text)):
-            character = self.text[i]
+        for found in _ENDS.finditer(self.text, self.at):
+            i, character = found.start(), found[0]
             depth += (character == "{") - (character == "}")
             if depth == 0 and character == ('"' if quoted else "}") and i > self.at:
                 return i + 1

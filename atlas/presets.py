@@ -13,6 +13,7 @@ line, `file:line:column: what: expected`. Every constant of a cluster has a sour
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -354,10 +355,15 @@ def _read(path: Path, kind: type, root: Path | None) -> tuple[Any, Reader]:
     return made, reader
 
 
-def _papers(root: Path) -> set[str]:
+def _papers(root: Path) -> frozenset[str]:
     file = f"{TAXONOMY}/papers.bib"
-    entries, _ = bibtex.parse(read_text(root / file, file), file)
-    return {entry.key for entry in entries}
+    return _keys(read_text(root / file, file), file)
+
+
+@functools.lru_cache(maxsize=1)  # all presets ask, and the text is long
+def _keys(text: str, file: str) -> frozenset[str]:
+    entries, _ = bibtex.parse(text, file)
+    return frozenset(entry.key for entry in entries)
 
 
 def _raise(problems: list[Problem]) -> None:

@@ -64,7 +64,7 @@ def _exact(ctx: Context) -> str:
     }
     rows = []
     for backend in ("gloo", "dry", "emulated"):
-        found = [(t, record.read(ctx.root, backend, t)) for t in claims if claims[t]]
+        found = [(t, ctx.record(t, backend)) for t in claims if claims[t]]
         kept = [(t, r) for t, r in found if r is not None]
         counted = sum(len(claims[t]) for t, _ in kept)
         rows.append(f"| {backend} | {len(kept)} | {counted} |")

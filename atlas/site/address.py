@@ -3,8 +3,10 @@
 import os
 import posixpath
 import re
+from functools import cache
 
 SCRIPTS, STYLES = "assets/js", "assets/css"
+_MORE = re.compile(r"[?#]")
 
 
 def flat() -> bool:
@@ -14,10 +16,15 @@ def flat() -> bool:
 
 def url(uri: str) -> str:
     """Where a page's file ends up in the site."""
+    return _url(uri, flat())
+
+
+@cache  # a page links to the same few hundred pages as every other
+def _url(uri: str, flat: bool) -> str:
     if not uri.endswith(".md"):
         return uri
     bare = uri.removesuffix(".md")
-    if flat():
+    if flat:
         return f"{bare}.html"
     folder, name = posixpath.split(bare)
     parts = [folder] if name == "index" else [folder, name]
@@ -26,11 +33,12 @@ def url(uri: str) -> str:
 
 def link(here: str, there: str) -> str:
     """From one page's file to another's, with what follows ? or # kept."""
-    uri = re.split(r"[?#]", there, maxsplit=1)[0]
+    uri = _MORE.split(there, maxsplit=1)[0]
     more = there[len(uri) :]
     target, start = url(uri), posixpath.dirname(url(here))
     folder = target.endswith("/") or not target
-    path = posixpath.relpath(target or ".", start or ".")
+    # from the root, so that the working directory is not asked for every time
+    path = posixpath.relpath(f"/{target}", f"/{start}")
     return path + ("/" if folder else "") + more
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import textwrap
 from dataclasses import dataclass
+from functools import lru_cache
 
 from atlas.site.text import fence, indent, md, slug
 
@@ -35,9 +36,14 @@ def annotate(source: str) -> Annotated:
     return Annotated("\n".join(lines) + "\n", tuple(notes))
 
 
+@lru_cache(maxsize=1)  # the parts of a page ask one after the other
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def without_docstring(source: str) -> str:
     """The program below its docstring, which the page has told already."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     if ast.get_docstring(tree) is None:
         return source
     end = tree.body[0].end_lineno or 0
@@ -54,7 +60,7 @@ def code_block(source: str, title: str) -> str:
 
 def explanation(source: str) -> str:
     """The docstring as Markdown, without its first line and its torchrun line."""
-    told = ast.get_docstring(ast.parse(source)) or ""
+    told = ast.get_docstring(_parsed(source)) or ""
     blocks = re.split(r"\n\s*\n", told)[1:]
     out = [_block(b) for b in blocks if "torchrun" not in b]
     return "\n\n".join(b for b in out if b)
@@ -96,7 +102,7 @@ def reference(source: str) -> str:
     """Each public function or class: its signature as written, and what it says."""
     lines = source.splitlines()
     parts = []
-    for node in _public(ast.parse(source).body):
+    for node in _public(_parsed(source).body):
         shape = _signature(lines, node)
         if isinstance(node, ast.ClassDef):
             inside = [_signature(lines, n) for n in _public(node.body)]

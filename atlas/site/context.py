@@ -100,6 +100,12 @@ class Context:
         runs: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))["runs"]
         return runs
 
+    @cached_property
+    def notebooks(self) -> dict[str, str]:
+        """The text of every executed notebook, by name."""
+        kept = sorted((self.root / "measurements" / "notebooks").glob("*.ipynb"))
+        return {path.stem: path.read_text(encoding="utf-8") for path in kept}
+
     def of_family(self, axis: str, family: str) -> list[Technique]:
         """Techniques at home in a family, oldest first."""
         found = [

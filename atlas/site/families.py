@@ -125,9 +125,7 @@ def _members(ctx: Context, family: Family) -> list[str]:
     return [
         s.id
         for s in standing.by_age(ctx.atlas)
-        if any(
-            p.family == family.path for p in standing.places(ctx.atlas, s)[family.axis]
-        )
+        if family.path in standing.homes(ctx.atlas, s)
     ]
 
 

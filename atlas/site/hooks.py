@@ -1,5 +1,6 @@
-"""MkDocs meets the generated pages here, and nowhere else."""
+"""MkDocs meets the generated pages here; ahead.py does some of its work for it."""
 
+import gc
 import logging
 import os
 import re
@@ -19,8 +20,14 @@ KATEX = re.compile(
 )
 # The theme's dialog, which it leaves nameless for a screen reader.
 SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
-ASIDE = re.compile(r"<!--set aside \d+-->")
+ASIDE = re.compile(r"<!--set aside (\d+)-->")
 _now: dict[str, Any] = {}
+
+
+def on_startup(command: str, dirty: bool) -> None:
+    """A build ends before its garbage matters: 20 MB, a tenth of the time."""
+    if command == "build":
+        gc.disable()
 
 
 @event_priority(100)  # before the offline plugin reads its own setting
@@ -49,9 +56,9 @@ def _fresh(root: Path) -> tuple[Any, Any]:
     from mkdocs.exceptions import PluginError
 
     from atlas.knowledge import TaxonomyError
-    from atlas.site import context, pages, text
+    from atlas.site import ahead, context, pages, text
 
-    _now["raw"], _now["aside"] = text.RAW, {}
+    _now["raw"], _now["aside"], _now["ahead"] = text.RAW, {}, ahead
 
     try:
         return pages, context.read(root)
@@ -88,17 +95,34 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_nav(nav: Any, config: Any, files: Any) -> Any:
+    """Begin to convert the pages: all that they link to is known now."""
+    _now["work"] = _now["ahead"].Conversion(files, config)
+    return nav
+
+
+def on_pre_page(page: Any, config: Any, files: Any) -> Any:
+    """A page that was converted ahead needs not be again."""
+    _now["work"].prepare(page)
+    return page
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill the marked places of hand-written pages."""
+    """Fill the marked places of hand-written pages.
+
+    Finished HTML is set aside, from Markdown and from the search: it takes long to
+    parse. Its places are counted page by page, so that every process has the same.
+    """
     filled: str = _now["pages"].fill(markdown, _now["context"])
-    return _now["raw"].sub(_set_aside, filled)
+    aside: list[str] = []
+    _now["aside"][page.file.src_uri] = aside
 
+    def keep(found: Any) -> str:
+        aside.append(found[1])
+        return f"<!--set aside {len(aside) - 1}-->"
 
-def _set_aside(found: Any) -> str:
-    """Keep finished HTML from Markdown and from the search: it takes long to parse."""
-    key = f"<!--set aside {len(_now['aside'])}-->"
-    _now["aside"][key] = found[1]
-    return key
+    made: str = _now["raw"].sub(keep, filled)
+    return made
 
 
 @event_priority(-50)  # after the plugins: what they write is explained too
@@ -111,10 +135,32 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     return explained
 
 
+@event_priority(-100)  # after the plugins that still write into the pages
+def on_env(env: Any, config: Any, files: Any) -> Any:
+    """Begin to index the pages: their content is final."""
+    _now["work"].close()
+    search = config.plugins["material/search"]
+    search.search_index = _now["work"] = _now["ahead"].Index(files, search.config)
+    return env
+
+
+def on_post_build(config: Any) -> None:
+    """Nothing is left to do ahead, nor for the collector, which would run at exit."""
+    _now["work"].close()
+    if not gc.isenabled():
+        gc.freeze()
+
+
+def on_build_error(error: Exception) -> None:
+    """Nobody waits for what is no longer needed."""
+    if "work" in _now:
+        _now["work"].close()
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Put finished HTML back, name the search, load KaTeX only for formulas."""
-    kept = _now["aside"]
-    output = ASIDE.sub(lambda m: kept[m[0]], output)
+    kept = _now["aside"][page.file.src_uri]
+    output = ASIDE.sub(lambda m: kept[int(m[1])], output)
     output = output if "arithmatex" in output else KATEX.sub("", output)
     output = _named(output)
     lighter: str = _now["slim"](output)

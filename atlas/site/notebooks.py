@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +76,21 @@ def _formula(found: re.Match[str]) -> str:
     return str(convert(found["inside"]))
 
 
-def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:
-    import nbformat
+@cache  # it compiles its templates when it is first used
+def _exporter() -> Any:
     from nbconvert import MarkdownExporter
 
+    untyped: Any = MarkdownExporter
+    return untyped(raw_template=TEMPLATE)
+
+
+def _notebook(root: Path, name: str) -> Iterator[tuple[str, str | bytes]]:
+    import nbformat
+
     path = root / KEPT / f"{name}.ipynb"
-    library: Any = nbformat  # neither has types
-    exporter: Any = MarkdownExporter
+    library: Any = nbformat  # it has no types
     nb = library.read(path, as_version=4)
-    body, resources = exporter(raw_template=TEMPLATE).from_notebook_node(
+    body, resources = _exporter().from_notebook_node(
         nb, {"output_files_dir": f"{name}-files", "unique_key": name}
     )
     links = [f"[.ipynb]({name}.ipynb)"]

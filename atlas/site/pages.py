@@ -1,9 +1,12 @@
 """Every generated page by its address: pure functions of the files below a root."""
 
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from atlas import export
+from atlas.knowledge import Axis
 from atlas.oracle import FORMULAS
 from atlas.oracle.emit import javascript
 from atlas.site import (
@@ -31,50 +34,75 @@ from atlas.site import (
     technique,
 )
 from atlas.site.context import Context, read
+from atlas.site.crew import Crew
 from atlas.site.text import attr
 
 MAP, STATS = "<!-- atlas: map -->", "<!-- atlas: stats -->"
 Nav = list[Any]
+Made = dict[str, str | bytes]
+Job = Callable[[], Mapping[str, str | bytes]]
 
 
-def render(root: Path, context: Context | None = None) -> dict[str, str | bytes]:
+def render(root: Path, context: Context | None = None) -> Made:
     """Address in the site -> Markdown, or the bytes of a file."""
-    ctx = context or read(root)
-    out: dict[str, str | bytes] = {}
+    jobs = dict(_jobs(context or read(root)))
+    out: Made = {}
+    with Crew(jobs) as crew:
+        for name, job in jobs.items():
+            made = crew.take(name)
+            out.update(job() if made is None else made)
+    return out
+
+
+def _jobs(ctx: Context) -> Iterator[tuple[str, Job]]:
+    """Everything to make, in the order of the site, each under a name of its own."""
     for axis in ctx.atlas.axes:
-        out[f"{axis.id}/index.md"] = families.axis_page(ctx, axis)
-        for family in axis.families:
-            page = families.family_page(ctx, axis, family)
-            out[f"{axis.id}/{family.id}/index.md"] = page
+        yield axis.id, partial(_axis, ctx, axis)
     for t in ctx.atlas.techniques.values():
-        out[f"{t.path}.md"] = technique.page(ctx, t)
-    out["systems/index.md"] = systems.page(ctx)
-    out.update(system.pages(ctx))
-    out.update(compare.pages(ctx))
-    out["timeline.md"] = chronology.page(ctx)
-    out["papers.md"] = papers.page(ctx)
-    out["papers.bib"] = papers.source(ctx)
-    out.update(surveys.pages(ctx))
-    out["crosswalk.md"] = crosswalk.page(ctx)
-    out["glossary.md"] = glossary.page(ctx)
-    out[names.FILE] = names.script(ctx)
-    out["coverage.md"] = coverage.page(ctx)
-    out["changes.md"] = coverage.changes(ctx)
-    out["map.md"] = matrix.page(ctx)
-    out["grid.md"] = grid.page(ctx)
-    out["choose.md"] = choose.page(ctx)
-    out[calculator.HERE] = calculator.page(ctx)
-    out.update(calculator.files())
-    out[oracle.HERE] = oracle.page(ctx)
-    out[accuracy.HERE] = accuracy.page(ctx)
-    out["assets/js/formulas.js"] = javascript(FORMULAS.values())
-    out["reference/index.md"] = library.reference(ctx)
+        yield _one(f"{t.path}.md", technique.page, ctx, t)
+    yield _one("systems/index.md", systems.page, ctx)
+    yield "systems", partial(system.pages, ctx)
+    yield "compare", partial(compare.pages, ctx)
+    yield _one("timeline.md", chronology.page, ctx)
+    yield _one("papers.md", papers.page, ctx)
+    yield _one("papers.bib", papers.source, ctx)
+    yield "surveys", partial(surveys.pages, ctx)
+    yield _one("crosswalk.md", crosswalk.page, ctx)
+    yield _one("glossary.md", glossary.page, ctx)
+    yield _one(names.FILE, names.script, ctx)
+    yield _one("coverage.md", coverage.page, ctx)
+    yield _one("changes.md", coverage.changes, ctx)
+    yield _one("map.md", matrix.page, ctx)
+    yield _one("grid.md", grid.page, ctx)
+    yield _one("choose.md", choose.page, ctx)
+    yield _one(calculator.HERE, calculator.page, ctx)
+    yield "program", calculator.files
+    yield _one(oracle.HERE, oracle.page, ctx)
+    yield _one(accuracy.HERE, accuracy.page, ctx)
+    yield _one("assets/js/formulas.js", javascript, FORMULAS.values())
+    yield "reference", partial(_reference, ctx)
+    yield "notebooks", lambda: dict(notebooks.pages(ctx.root))
+    yield _one(export.DATA, lambda: export.text(export.taxonomy(ctx.atlas)))
+    yield _one(export.SCHEMA, lambda: export.text(export.schema()))
+    yield _one(export.LLMS, export.llms, ctx.atlas, address.url)
+
+
+def _one(uri: str, make: Callable[..., str | bytes], *of: Any) -> tuple[str, Job]:
+    return uri, lambda: {uri: make(*of)}
+
+
+def _axis(ctx: Context, axis: Axis) -> Made:
+    out: Made = {f"{axis.id}/index.md": families.axis_page(ctx, axis)}
+    for family in axis.families:
+        page = families.family_page(ctx, axis, family)
+        out[f"{axis.id}/{family.id}/index.md"] = page
+    return out
+
+
+def _reference(ctx: Context) -> Made:
+    out: Made = {"reference/index.md": library.reference(ctx)}
     for name, what in library.modules(ctx):
         out[f"reference/{name}.md"] = library.module(name, what)
-    out.update(notebooks.pages(root))
-    out[export.DATA] = export.text(export.taxonomy(ctx.atlas))
-    out[export.SCHEMA] = export.text(export.schema())
-    out[export.LLMS] = export.llms(ctx.atlas, address.url)
     return out
 
 

@@ -73,6 +73,12 @@ def places(atlas: Atlas, s: System) -> dict[str, list[Place]]:
     }
 
 
+def homes(atlas: Atlas, s: System) -> set[str]:
+    """The families the system is in, as `places` has them, without an order."""
+    used = (atlas.techniques[use.technique] for use in s.uses)
+    return {*(f"{t.axis}/{t.family}" for t in used), *(c.family for c in s.cells)}
+
+
 def checks(s: System) -> Iterator[bool]:
     """For everything that needs a source: was it read?"""
     yield from (use.verified for use in s.uses)
@@ -132,10 +138,11 @@ def _nearest(
 ) -> list[Like]:
     found = []
     for other, marks in has.items():
-        shared = sorted(has[one] & marks)
-        techniques = tuple(m for m in shared if "/" not in m)
-        if other == one or not techniques:
+        common = has[one] & marks
+        if other == one or all("/" in m for m in common):  # families alone: no match
             continue
+        shared = sorted(common)
+        techniques = tuple(m for m in shared if "/" not in m)
         union = sum(weight[m] for m in sorted(has[one] | marks))
         score = round(sum(weight[m] for m in shared) / union, 6)
         found.append(Like(other, score, techniques))

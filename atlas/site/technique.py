@@ -280,11 +280,10 @@ def run_it(ctx: Context, t: Technique) -> str:
 
 
 def _notebooks(ctx: Context, t: Technique) -> Iterator[str]:
-    for path in sorted((ctx.root / "measurements" / "notebooks").glob("*.ipynb")):
-        text = path.read_text(encoding="utf-8")
+    for stem, text in ctx.notebooks.items():
         if t.id in text or t.module in text:
-            name = md(notebooks.title(ctx.root, path.stem))
-            yield f"\nIn a notebook: [{name}](../../notebooks/{path.stem}.md)."
+            name = md(notebooks.title(ctx.root, stem))
+            yield f"\nIn a notebook: [{name}](../../notebooks/{stem}.md)."
 
 
 def broken(ctx: Context, t: Technique) -> str:

@@ -16,6 +16,7 @@ import json
 import types
 import typing
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -78,6 +79,11 @@ def transpile(modules: Iterable[ModuleType], overrides: Iterable[str] = ()) -> s
     )
 
 
+@cache  # four passes read every module
+def _parsed(module: ModuleType) -> ast.Module:
+    return ast.parse(inspect.getsource(module))
+
+
 def needed(roots: Iterable[str]) -> list[ModuleType]:
     """The modules that these import, of the oracle and ours, each after its own."""
     found: dict[str, ModuleType] = {}
@@ -86,7 +92,7 @@ def needed(roots: Iterable[str]) -> list[ModuleType]:
         if name in found or name in ARITHMETIC or name == RECORDS:
             return
         module = importlib.import_module(name)
-        for node in ast.parse(inspect.getsource(module)).body:
+        for node in _parsed(module).body:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
                 "atlas."
             ):
@@ -102,7 +108,7 @@ def needed(roots: Iterable[str]) -> list[ModuleType]:
 def attributes(module: ModuleType) -> set[str]:
     """Every name that a module imports or reads with a dot."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    for node in ast.walk(_parsed(module)):
         if isinstance(node, ast.Attribute):
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom):
@@ -114,7 +120,7 @@ def _called_by_name(module: ModuleType) -> set[str]:
     """The functions that a module calls with arguments by name."""
     return {
         ast.unparse(node.func).rpartition(".")[2]
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        for node in ast.walk(_parsed(module))
         if isinstance(node, ast.Call) and node.keywords
     }
 
@@ -172,7 +178,7 @@ class _Module:
     ):
         self.module, self.known, self.overrides = module, known, overrides
         self.by_name = by_name
-        self.tree = ast.parse(inspect.getsource(module))
+        self.tree = _parsed(module)
         self.exports: list[str] = []
 
     def text(self) -> str:
