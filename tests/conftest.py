@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(
 
     def name(item: pytest.Item) -> str:
         found = repetition.search(item.nodeid)
-        if not found:
+        if config.option.count == 1 or not found:  # "zero-1-1" is a name of its own
             return item.nodeid
         return item.nodeid[: found.start()] + ("]" if found[1] == "-" else "")
 
