@@ -5,12 +5,14 @@
 
 The server is single-threaded and computes nothing, so that a fork of it is
 clean. It ends its ranks and itself as soon as the control socket closes,
-which the kernel does however the launcher dies; the ranks ask the kernel to
+which the kernel does however the launcher dies, and which it hears of even
+in the middle of an import; the ranks ask the kernel to
 be killed when the server dies. On a machine with CUDA devices nothing is
 forked: the same server, without torch, starts each rank as a fresh process.
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -23,9 +25,9 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from atlas.process import die_with_parent, stacks_on_signal
 
@@ -100,7 +102,8 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
     """Start ranks on request until the launcher is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher answers Ctrl-C
     if warm:
-        _preload(emulate)
+        with _watched(control):
+            _preload(emulate)
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -120,7 +123,8 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
             if order == "start":
                 folder = place
                 if warm:
-                    _import(needs)
+                    with _watched(control, folder):
+                        _import(needs)
                 started = [_start(i, fds, control, warm) for i in range(len(fds))]
                 alive.update({pid: i for i, pid in enumerate(started)})
                 for fd in fds:
@@ -131,8 +135,32 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
     _kill(alive)
     for pid in alive:
         os.waitpid(pid, 0)
+    _leave(folder)
+
+
+def _leave(folder: str) -> NoReturn:
     shutil.rmtree(folder, ignore_errors=True)  # the launcher could not, if killed
     os._exit(0)
+
+
+@contextlib.contextmanager
+def _watched(control: socket.socket, folder: str = "") -> Iterator[None]:
+    """Be gone as soon as the launcher is, however long an import takes.
+
+    The launcher says nothing meanwhile: what the kernel signals of its socket is
+    the end of it. (Linux; elsewhere the end is seen after the import.)
+    """
+    number, flags = control.fileno(), fcntl.fcntl(control, fcntl.F_GETFL)
+    before = signal.signal(signal.SIGIO, lambda *_: _leave(folder))
+    fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if select.select([number], [], [], 0)[0]:  # it went before we watched
+        _leave(folder)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(number, fcntl.F_SETFL, flags)
+        signal.signal(signal.SIGIO, before)
 
 
 def _preload(emulate: bool) -> None:

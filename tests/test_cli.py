@@ -19,7 +19,7 @@ import clone as clones
 import psutil
 import pytest
 from clone import ROOT
-from leftovers import wait_until
+from leftovers import alive, wait_until
 from typer.testing import CliRunner
 
 from atlas import __version__, knowledge, record
@@ -1022,7 +1022,7 @@ def test_ctrl_c_ends_a_run_with_130_no_traceback_and_nothing_left(
     assert hanging.returncode == 130
     assert "Traceback" not in said
     assert seconds < 5
-    assert not psutil.wait_procs(below, timeout=2)[1]
+    assert wait_until(lambda: not any(map(alive, below)), 2), below
 
 
 def test_ctrl_c_while_the_ranks_start_leaves_nothing(
@@ -1034,4 +1034,4 @@ def test_ctrl_c_while_the_ranks_start_leaves_nothing(
     said, _ = interrupt(hanging)
     assert hanging.returncode == 130
     assert "Traceback" not in said
-    assert not psutil.wait_procs(below, timeout=2)[1]
+    assert wait_until(lambda: not any(map(alive, below)), 2), below

@@ -153,6 +153,32 @@ def test_no_rank_and_no_file_outlives_its_launcher(
         assert wait_until(lambda: not list(temporary.glob("atlas-*")), 2)
 
 
+@pytest.mark.parametrize("module", ["torch", "late"])
+def test_a_server_in_the_middle_of_an_import_ends_with_its_launcher(
+    tmp_path: Path, module: str
+) -> None:
+    """Of what it always imports, or of what the ranks will need: one that hangs."""
+    temporary, here = tmp_path / "temporary", tmp_path / "here"
+    temporary.mkdir()
+    (tmp_path / f"{module}.py").write_text(
+        f"import os, threading; open({str(here)!r}, 'w').write(f'{{os.getpid()}}\\n')\n"
+        "threading.Event().wait(60)\n"
+    )
+    source = """
+        from atlas.launch import launch
+        launch(lambda w: w.rank, 1, needs=["late"])
+    """
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    env = {"PYTHONPATH": path, "TMPDIR": str(temporary)}
+    with script(tmp_path, source, env=env) as process:
+        assert wait_until(lambda: here.exists() and "\n" in here.read_text(), 30)
+        server = psutil.Process(int(here.read_text()))
+        assert alive(server)
+        process.kill()
+        assert wait_until(lambda: not alive(server), 2)
+        assert not list(temporary.glob("atlas-*"))
+
+
 def test_ctrl_c_ends_the_ranks_and_is_a_keyboard_interrupt(tmp_path: Path) -> None:
     with script(tmp_path, LAUNCHER) as process:
         ours = processes(tmp_path)
