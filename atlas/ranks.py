@@ -6,9 +6,9 @@
 The server is single-threaded and computes nothing, so that a fork of it is
 clean. It ends its ranks and itself as soon as the control socket closes,
 which the kernel does however the launcher dies, and which it hears of even
-in the middle of an import; the ranks ask the kernel to
-be killed when the server dies. On a machine with CUDA devices nothing is
-forked: the same server, without torch, starts each rank as a fresh process.
+in the middle of an import; the ranks ask the kernel to be killed when the
+server dies. On a machine with CUDA devices nothing is forked: the same
+server, without torch, starts each rank as a fresh process.
 """
 
 import contextlib
