@@ -125,7 +125,7 @@ def launch(
     places = sorted({0, min(1, ranks - 1), ranks - 1}) if dry else list(range(ranks))
     _validate(ranks, dry)
     work = cloudpickle.dumps((fn, args))
-    with _server(emulate) as server, _folder() as folder:
+    with _server(emulate, needs) as server, _folder() as folder:
         jobs = [
             Job(
                 rank=rank,
@@ -140,7 +140,6 @@ def launch(
             )
             for rank in places
         ]
-        server.needs.update(needs)
         return _Run(server, jobs, timeout).values()
 
 
@@ -351,9 +350,16 @@ class _Server:
             self.close()
             raise
 
-    def tell(self, order: str, folder: str = "", fds: list[int] | None = None) -> None:
+    def learn(self) -> None:
+        """Import what the ranks need, before there is a folder to leave behind."""
+        if self.needs:
+            self.tell("import", sorted(self.needs))
+            self.hear()
+            self.needs.clear()
+
+    def tell(self, order: str, what: Any = None, fds: list[int] | None = None) -> None:
         with contextlib.suppress(OSError):  # if it is dead, `hear` will say so
-            server_side.send(self.control, (order, folder, sorted(self.needs)), fds)
+            server_side.send(self.control, (order, what), fds)
 
     def hear(self) -> Any:
         try:
@@ -381,8 +387,8 @@ _lock = threading.RLock()
 
 
 @contextlib.contextmanager
-def _server(emulate: bool) -> Iterator[_Server]:
-    """This process's server, one launch at a time."""
+def _server(emulate: bool, needs: Iterable[str]) -> Iterator[_Server]:
+    """This process's server, one launch at a time, with what its ranks need."""
     key = (os.getpid(), emulate)
     with _lock:
         server = _servers.get(key)
@@ -392,6 +398,8 @@ def _server(emulate: bool) -> Iterator[_Server]:
         if server is None:
             server = _servers[key] = _Server(warm=not cuda_present(), emulate=emulate)
         try:
+            server.needs.update(needs)
+            server.learn()
             yield server
         except LaunchError:
             raise

@@ -5,10 +5,10 @@
 
 The server is single-threaded and computes nothing, so that a fork of it is
 clean. It ends its ranks and itself as soon as the control socket closes,
-which the kernel does however the launcher dies, and which it hears of even
-in the middle of an import; the ranks ask the kernel to be killed when the
-server dies. On a machine with CUDA devices nothing is forked: the same
-server, without torch, starts each rank as a fresh process.
+which the kernel does however the launcher dies; in the middle of an import
+the kernel ends it too; the ranks ask the kernel to be killed when the server
+dies. On a machine with CUDA devices nothing is forked: the same server,
+without torch, starts each rank as a fresh process.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from atlas.process import die_with_parent, stacks_on_signal
 
@@ -117,14 +117,16 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
             _reap(control, alive)
         if control.fileno() in ready:
             try:
-                (order, place, needs), fds = receive(control, most_fds=64)
+                (order, what), fds = receive(control, most_fds=64)
             except (EOFError, OSError):
                 break
-            if order == "start":
-                folder = place
+            if order == "import":
                 if warm:
-                    with _watched(control, folder):
-                        _import(needs)
+                    with _watched(control):
+                        _import(what)
+                send(control, "imported")
+            elif order == "start":
+                folder = what
                 started = [_start(i, fds, control, warm) for i in range(len(fds))]
                 alive.update({pid: i for i, pid in enumerate(started)})
                 for fd in fds:
@@ -135,32 +137,28 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
     _kill(alive)
     for pid in alive:
         os.waitpid(pid, 0)
-    _leave(folder)
-
-
-def _leave(folder: str) -> NoReturn:
     shutil.rmtree(folder, ignore_errors=True)  # the launcher could not, if killed
     os._exit(0)
 
 
 @contextlib.contextmanager
-def _watched(control: socket.socket, folder: str = "") -> Iterator[None]:
-    """Be gone as soon as the launcher is, however long an import takes.
+def _watched(control: socket.socket) -> Iterator[None]:
+    """End with the launcher at once, whatever an import is doing then.
 
-    The launcher says nothing meanwhile: what the kernel signals of its socket is
-    the end of it. (Linux; elsewhere the end is seen after the import.)
+    The launcher says nothing meanwhile, so that the only news of its socket is its
+    end. The kernel signals it, and nobody handles the signal: Python would do so
+    only when a call into C returns. (Linux; elsewhere the end is seen afterwards.)
     """
     number, flags = control.fileno(), fcntl.fcntl(control, fcntl.F_GETFL)
-    before = signal.signal(signal.SIGIO, lambda *_: _leave(folder))
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_ASYNC)
     if select.select([number], [], [], 0)[0]:  # it went before we watched
-        _leave(folder)
+        os._exit(0)
     try:
         yield
     finally:
         fcntl.fcntl(number, fcntl.F_SETFL, flags)
-        signal.signal(signal.SIGIO, before)
 
 
 def _preload(emulate: bool) -> None:
