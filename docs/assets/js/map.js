@@ -94,7 +94,10 @@
     location.hash = write({ ...read(), c, mode: form.elements.mode.value })
   })
   form.addEventListener("submit", e => e.preventDefault())
-  form.addEventListener("reset", () => setTimeout(() => { location.hash = "#all" }))
+  form.addEventListener("reset", e => {
+    e.preventDefault()
+    location.hash = "#all"
+  })
   addEventListener("hashchange", () => show(true))
   form.hidden = false
   show(true)

@@ -53,10 +53,11 @@
     if (location.hash !== next) history.pushState(null, "", next)
   })
   form.addEventListener("submit", e => e.preventDefault())
-  form.addEventListener("reset", () => setTimeout(() => {
+  form.addEventListener("reset", e => {
+    e.preventDefault()
     history.pushState(null, "", address([8, 1e8]))
     read()
-  }))
+  })
   addEventListener("hashchange", read)
   addEventListener("popstate", read)
   form.hidden = false
