@@ -15,6 +15,7 @@ counted and what arrives means nothing, so references are not even computed.
 
 import contextlib
 import hashlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,13 +28,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from atlas.clock import Clock, constant, jitter, one_pauses, one_slow
+from atlas.held import Held
 from atlas.ledger import Category, Ledger
 from atlas.meter import Count, Meter, plain, span
 from atlas.process import die_with_parent, stacks_on_signal
-from atlas.schedule import Action, in_flight
+from atlas.schedule import Action
 
 __all__ = [
-    "Action", "Clock", "Refused", "World", "constant", "in_flight", "jitter",
+    "Action", "Clock", "Held", "Refused", "World", "constant", "jitter",
     "join", "meter", "one_pauses", "one_slow", "report", "span", "world",
 ]  # fmt: skip
 
@@ -62,6 +64,7 @@ class World:
     size: int
     device: torch.device
     dry: bool = False
+    sizes: dict[str, float] = field(default_factory=dict)
     given: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
@@ -76,14 +79,14 @@ class World:
     def randn(
         self,
         *shape: int,
-        of_rank: int | None = None,
+        seed: int | None = None,
         dtype: torch.dtype = torch.double,
     ) -> Tensor:
-        """A rank's own random numbers, the same on every run and backend."""
-        rank = self.rank if of_rank is None else of_rank
-        seed = hashlib.sha256(f"{rank} {shape}".encode()).digest()[:8]
+        """Random numbers of a seed, the same on every rank, run and backend."""
+        seed = self.rank if seed is None else seed
+        digest = hashlib.sha256(f"{seed} {shape}".encode()).digest()[:8]
         source = torch.Generator().manual_seed(
-            int.from_bytes(seed, "big") >> 1
+            int.from_bytes(digest, "big") >> 1
         )
         return torch.randn(shape, generator=source, dtype=dtype).to(
             self.device
@@ -147,7 +150,8 @@ class World:
         written = [m.written for m in self.meters]
         return {
             "rank": self.rank,
-            "given": self.given,
+            "sizes": self.sizes,
+            "given": {**self.sizes, **self.given},
             "measured": self.measured,
             "checks": {k: asdict(v) for k, v in self.checks.items()},
             "calls": {
@@ -205,9 +209,26 @@ def meter() -> Meter:
     return m
 
 
-def report(w: World, *, given: Mapping[str, float], **measured: float) -> None:
-    """What the formulas need, and what this rank measured for each claim."""
-    w.given, w.measured = dict(given), measured
+def report(
+    w: World, *, given: Mapping[str, float] | None = None, **measured: float
+) -> None:
+    """What this rank measured for each claim.
+
+    `given` is what the formulas need beside the arguments of `main`.
+    """
+    w.given, w.measured = dict(given or {}), measured
+
+
+def run(w: World, main: Callable[..., None], **sizes: Any) -> None:
+    """Call an exemplar's main with these sizes; the others are its defaults."""
+    w.sizes = {**defaults(main), **sizes}
+    main(w, **sizes)
+
+
+def defaults(main: Callable[..., None]) -> dict[str, Any]:
+    """The sizes that a main takes by keyword, with their defaults."""
+    parameters = inspect.signature(main).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 @contextlib.contextmanager

@@ -10,24 +10,33 @@ gets the same bits. Losses are sums over samples, so that the losses of shards
 add up to the loss of the batch, however unevenly it is cut.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pydoc_data.topics import topics
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from exemplars.runtime import World
 
 CONTEXT = 16  # letters a prediction may look at
 
 
 class Step(NamedTuple):
-    """What one step of training did."""
+    """What one step of training did, as this rank saw it."""
 
     samples: int
     loss: float
+    #: What one would keep of this rank: its copy of the model, or its part.
+    #: By reference, and empty where another rank holds it.
+    weights: Sequence[Tensor] = ()
+    #: Updates between reading the weights and applying the gradient.
+    age: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,15 @@ class Task:
         return F.cross_entropy(
             model(x).flatten(0, -2), y.flatten(), reduction="sum"
         )
+
+
+class Train(Protocol):
+    """How a training exemplar trains: `train(w, task, **sizes)`, step by step."""
+
+    def __call__(
+        self, w: World, task: Task, *sizes: Any, **named: Any
+    ) -> Iterator[Step]:
+        """Train the task's model; yield after every step."""
 
 
 def mlp() -> nn.Module:
@@ -243,8 +261,8 @@ class Norm(nn.Module):
         """(batch, channels, rows, columns) to the same."""
         over, count = (0, 2, 3), x.new_full((1,), x[:, 0].numel())
         told = torch.cat([x.sum(over), x.square().sum(over), count])
-        *sums, count = self.total(told).split(x.shape[1])
-        mean, square = (s / count for s in sums)
+        total, squares, count = self.total(told).split(x.shape[1])
+        mean, square = total / count, squares / count
         variance = square - mean.square()
         scale = self.whole.weight * (variance + self.whole.eps).rsqrt()
         shift = self.whole.bias - mean * scale
@@ -258,6 +276,11 @@ class Pass(NamedTuple):
     dx: list[Tensor]
     dw: list[Tensor]  # of the convolutions
     dn: list[Tensor]  # of the norms
+
+
+def images(w: World, batch: int) -> list[Tensor]:
+    """Samples for each of the four, the same on every rank."""
+    return [w.randn(batch, *shape, seed=0) for shape in SAMPLES]
 
 
 def passes(nets: Sequence[nn.Module], samples: Sequence[Tensor]) -> Pass:
@@ -310,6 +333,41 @@ def convs() -> list[Shapes]:
     return found
 
 
+def cut_sizes(layers: Sequence[Shapes]) -> dict[str, int]:
+    """What these convolutions add up to for one sample, in formulas' words."""
+    return {
+        "narrow": NARROW,
+        "inputs": sum(layer.x.numel() for layer in layers),
+        "outputs": sum(layer.y.numel() for layer in layers),
+    }
+
+
+def norm_sizes() -> dict[str, int]:
+    """The batch norms of all four networks, and their channels."""
+    modules = [m for net in cnns("meta") for m in net.modules()]
+    norms = [m for m in modules if isinstance(m, nn.BatchNorm2d)]
+    channels = sum(norm.num_features for norm in norms)
+    return {"norms": len(norms), "norm_channels": channels}
+
+
+def row_sizes() -> dict[str, int]:
+    """What a cut by rows moves: halos of one sample, and what is summed."""
+    halo = halos = 0
+    for conv, x, _ in convs():
+        overlap = max(0, conv.kernel_size[0] - conv.stride[0])
+        halo += overlap * x.numel() // x[1]
+        halos += min(
+            2, overlap
+        )  # one message up, and one down if there are two
+    sizes = {"elements": cnn_parameters(), "halo": halo, "halos": halos}
+    return {**sizes, **norm_sizes()}
+
+
+def cnn_parameters() -> int:
+    """The parameters of all four networks."""
+    return sum(t.numel() for net in cnns("meta") for t in net.parameters())
+
+
 @cache
 def _digits() -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
@@ -349,3 +407,64 @@ def _characters_batch(step: int, size: int) -> tuple[Tensor, Tensor]:
 digits = Task("digits", seeded(mlp), _digits_batch)
 digits_cnn = Task("digits, convolutional", seeded(cnn), _digits_batch)
 characters = Task("characters", seeded(gpt), _characters_batch)
+
+
+def tied_gpt() -> nn.Module:
+    """The embedding is the head's matrix too; the places are frozen."""
+    model = gpt()
+    letters = model.get_parameter("0.letter.weight")
+    model.get_submodule("4").register_parameter("weight", letters)
+    model.get_parameter("0.place.weight").requires_grad_(False)
+    return model
+
+
+tied_characters = Task("characters, tied", seeded(tied_gpt), _characters_batch)
+
+
+def random_rows(w: World, layers: int, width: int) -> Task:
+    """Classify random rows: a task whose model may have any size."""
+
+    def batch(step: int, size: int) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(size) % width
+        return w.randn(size, width, seed=step), labels
+
+    return Task("random rows", lambda: equal_layers(layers, width), batch)
+
+
+def weights_of(w: World, task: Task) -> tuple[list[nn.Parameter], Task]:
+    """A model's weights, to be watched, and a task that trains this model."""
+    model = task.model().to(w.device)
+    return [*model.parameters()], replace(task, model=lambda: model)
+
+
+class Optimizers:
+    """Those that step within `with`: what they update, and what they keep."""
+
+    def __init__(self) -> None:
+        self.seen: set[Optimizer] = set()
+
+    def __enter__(self) -> None:
+        self.hook = register_optimizer_step_post_hook(
+            lambda optimizer, *_: self.seen.add(optimizer)
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.hook.remove()
+
+    def weights(self) -> list[Tensor]:
+        """What they update, as they were given it."""
+        groups = [group for o in self.seen for group in o.param_groups]
+        return [weight for group in groups for weight in group["params"]]
+
+    def state(self) -> list[Tensor | None]:
+        """All of it: what they update, its gradients, and moments."""
+        return [*self.weights(), *self.gradients(), *self.moments()]
+
+    def gradients(self) -> list[Tensor | None]:
+        """Of what they update."""
+        return [weight.grad for weight in self.weights()]
+
+    def moments(self) -> list[Tensor]:
+        """What they remember of each element; a step counter is of none."""
+        states = [state for o in self.seen for state in o.state.values()]
+        return [t for state in states for t in state.values() if t.dim() > 0]

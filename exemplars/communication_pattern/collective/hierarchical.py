@@ -2,10 +2,8 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.collective.hierarchical
 
-Source: Mikami et al. 2018.
-
-Ranks stand in a table: a row is a node, whose links are fast, and a column
-has one rank of every node, across slow links.
+Arrange the ranks in a table: a row is a node, whose links are fast, and a
+column has one rank of every node, across slow links.
 
     1 inside    reduce-scatter along the row: each rank owns one chunk
     2 between   all-reduce of that chunk along the column
@@ -13,10 +11,12 @@ has one rank of every node, across slow links.
 
 Only a chunk ever leaves the node: with c ranks in each of g nodes a rank
 sends 2(c-1)/c of the tensor inside and 2(g-1)/g of a c-th of it between.
-All columns work at once, so the node's way out is used by all its ranks.
+All columns work at once, so all ranks of a node share its uplink.
 
-Each of the three is a ring, or half of one: the first two lines of a ring
-all-reduce are reduce-scatter, its last are all-gather.
+Each of the three is a ring, or half of one: a ring all-reduce is a
+reduce-scatter followed by an all-gather.
+
+Source: Mikami et al. 2018.
 """
 
 import torch
@@ -25,19 +25,17 @@ from torch import Tensor
 
 from exemplars.runtime import World, meter, report, span, world
 
-SIZE = 100_003  # prime: chunks are uneven
-
-
-def nodes_of(p: int) -> int:
-    """Nodes to pretend: the largest divisor of p up to its square root."""
-    return max(g for g in range(1, p + 1) if p % g == 0 and g * g <= p)
-
 
 def all_reduce(x: Tensor, row: list[int], column: list[int]) -> None:
-    """Sum x over all ranks, in place."""
+    """Sum x over all ranks, in place; row and column cross at this rank."""
+    if not x.is_contiguous():
+        raise ValueError(f"strides {x.stride()}: messages must be contiguous")
+    #: Views of x: what is summed in a chunk is summed in x.
     chunk = x.view(-1).tensor_split(len(row))
     with span("inside: reduce"):
         mine = reduce_scatter(chunk, row)
+    #: The same chunk is owned by the same place in every node, so a column
+    #: sums one chunk, and only that chunk crosses the slow links.
     part = mine.tensor_split(len(column))
     with span("between"):
         reduce_scatter(part, column)
@@ -47,7 +45,7 @@ def all_reduce(x: Tensor, row: list[int], column: list[int]) -> None:
 
 
 def reduce_scatter(chunk: tuple[Tensor, ...], ring: list[int]) -> Tensor:
-    """Partial sums go round the ring; the chunk that ends here, finished."""
+    """Pass partial sums round the ring; return the chunk finished here."""
     i, m = ring.index(dist.get_rank()), len(ring)
     #: One buffer for all rounds: fresh memory costs more than the additions.
     arrived = torch.empty_like(chunk[0])
@@ -55,11 +53,12 @@ def reduce_scatter(chunk: tuple[Tensor, ...], ring: list[int]) -> Tensor:
         into = chunk[(i - k - 1) % m]
         pass_on(chunk[(i - k) % m], arrived[: len(into)], ring)
         into.add_(arrived[: len(into)])
+    #: After m-1 rounds the sum that began at place i+1 has come to place i.
     return chunk[(i + 1) % m]
 
 
 def all_gather(chunk: tuple[Tensor, ...], ring: list[int]) -> None:
-    """Finished chunks go round the ring."""
+    """Pass finished chunks round the ring."""
     i, m = ring.index(dist.get_rank()), len(ring)
     for k in range(m - 1):
         pass_on(chunk[(i - k + 1) % m], chunk[(i - k) % m], ring)
@@ -68,6 +67,8 @@ def all_gather(chunk: tuple[Tensor, ...], ring: list[int]) -> None:
 def pass_on(outgoing: Tensor, incoming: Tensor, ring: list[int]) -> None:
     """Send to the next of the ring while receiving from the one before."""
     i = ring.index(dist.get_rank())
+    #: One batch: as two separate calls, NCCL would run them in order and
+    #: every rank would wait in its send.
     pair = [
         dist.P2POp(dist.isend, outgoing, ring[(i + 1) % len(ring)]),
         dist.P2POp(dist.irecv, incoming, ring[i - 1]),
@@ -76,27 +77,38 @@ def pass_on(outgoing: Tensor, incoming: Tensor, ring: list[int]) -> None:
         work.wait()
 
 
-def reference(w: World) -> Tensor:
+def nodes_of(p: int) -> int:
+    """Nodes to pretend: the largest divisor of p up to its square root."""
+    return max(g for g in range(1, p + 1) if p % g == 0 and g * g <= p)
+
+
+def row_and_column(r: int, p: int) -> tuple[list[int], list[int]]:
+    """The ranks of this rank's node, and its counterparts in all nodes."""
+    table = torch.arange(p).view(nodes_of(p), -1)
+    #: Neighbors in rank are neighbors in a node, as torchrun numbers them.
+    node, place = divmod(r, table.shape[1])
+    return table[node].tolist(), table[:, place].tolist()
+
+
+def reference(w: World, elements: int) -> Tensor:
     """The same sum on one process."""
-    every = [w.randn(SIZE, of_rank=r) for r in range(w.size)]
+    every = [w.randn(elements, seed=r) for r in range(w.size)]
     return torch.stack(every).sum(0)
 
 
-def main(w: World) -> None:
-    nodes = nodes_of(w.size)
-    table = torch.arange(w.size).view(nodes, -1)
-    node, place = divmod(w.rank, w.size // nodes)
-    row, column = table[node].tolist(), table[:, place].tolist()
-    x = w.randn(SIZE)
+def main(w: World, *, elements: int = 100_003) -> None:
+    row, column = row_and_column(w.rank, w.size)
+    #: A prime: no number of ranks divides it, so the chunks are uneven.
+    x = w.randn(elements, seed=w.rank)
     with meter() as moved:
         all_reduce(x, row, column)
     # Another order of additions: each of p may round.
-    w.check("sum", x, lambda: reference(w), slack=1)
+    w.check("sum", x, lambda: reference(w, elements), slack=1)
     w.check_same("same", x)
     inside = sum(moved.sent_to.get(q, 0) for q in row)
     between = moved.bytes_sent - inside
-    given = {"n": SIZE, "b": 8, "c": len(row)}
-    report(w, given=given, inside=inside, between=between)
+    given = {"itemsize": x.element_size(), "node_size": len(row)}
+    report(w, given=given, nodes=len(column), inside=inside, between=between)
 
 
 if __name__ == "__main__":

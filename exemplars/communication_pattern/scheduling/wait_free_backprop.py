@@ -2,9 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.scheduling.wait_free_backprop
 
-Source: Zhang et al. 2017 (Poseidon).
-
-Backward makes the last layer's gradient first, and nothing that follows
+Backward computes the last layer's gradient first, and nothing that follows
 changes it: it may travel while earlier layers are still being computed.
 
     compute    | layer 3 | layer 2 | layer 1 | layer 0 |
@@ -12,14 +10,18 @@ changes it: it may travel while earlier layers are still being computed.
 
 A hook on each weight, called when its gradient is complete, starts an
 all-reduce and does not wait for it. Waiting comes once, before the step.
-Only the last transfer has nothing left to hide behind: of u all-reduces,
-u - 1 begin before backward ends. Bytes and bits are the same as without.
+Only the last transfer has nothing left to hide behind: of L all-reduces,
+L - 1 are under way before backward ends. Bytes and bits are the same as if
+everything were sent afterwards.
 
 All ranks must start them in the same order, or one rank's layer 2 would be
 added to another's layer 3. Backward's own order is the same everywhere.
+
+Source: Zhang et al. 2017 (Poseidon).
 """
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,92 +29,167 @@ from torch import Tensor, nn
 
 from exemplars.runtime import World, meter, report, span, world
 
-LAYERS, WIDTH, ROWS = 6, 64, 50  # 50 rows: uneven shares
-
-
-def network(w: World) -> list[nn.Parameter]:
-    """One matrix a layer, the same on every rank."""
-    stack = w.randn(LAYERS, WIDTH, WIDTH, of_rank=0) / WIDTH**0.5
-    return [nn.Parameter(matrix.clone()) for matrix in stack]
-
-
-def loss(layers: list[nn.Parameter], x: Tensor) -> Tensor:
-    """The sum over rows, divided by all rows: shares add up to the mean."""
-    for matrix in layers:
-        x = torch.tanh(x @ matrix)
-    return x.square().sum() / ROWS
-
 
 class WaitFree:
-    """Hooks that send each gradient off as soon as it is there."""
+    """Sums a module's gradients over all ranks while backward runs."""
 
-    def __init__(self, layers: list[nn.Parameter]) -> None:
-        self.works = list[dist.Work]()
-        self.layers = layers
-        for matrix in layers:
-            matrix.register_post_accumulate_grad_hook(self.start)
+    def __init__(self, module: nn.Module) -> None:
+        self.works: dict[Tensor, dist.Work] = {}
+        #: Each weight once, even if layers share it, and no frozen one.
+        for weight in module.parameters():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(self.start)
 
-    def start(self, matrix: Tensor) -> None:
+    def start(self, weight: Tensor) -> None:
         """A gradient is complete: let it go, and go on."""
-        self.computing.close()
-        work = dist.all_reduce(matrix.grad, async_op=True)
-        self.works.append(work)
-        self.compute()
+        if weight in self.works:
+            raise ValueError(
+                "backward ran twice before wait(): its sum is off"
+            )
+        #: Not waited for: backward goes on with the layer below. Until
+        #: wait(), nobody may read or change this gradient.
+        self.works[weight] = dist.all_reduce(weight.grad, async_op=True)
 
-    def compute(self) -> None:
-        """A span for the layer that backward is now at, if any is left."""
-        left = len(self.layers) - len(self.works)
-        self.computing = ExitStack()
-        if left:
-            layer = span("backward", label=f"layer {left - 1}", cost=2)
-            self.computing.enter_context(layer)
-
-    def backward(self, x: Tensor) -> None:
-        """Gradients of the whole batch, summed while they are computed."""
-        mean = loss(self.layers, x)
-        self.compute()
-        mean.backward()
+    def wait(self) -> None:
+        """All gradients are those of the whole batch."""
         with span("wait"):
-            for work in self.works:
+            #: In the order of their start, which is that of their end too.
+            for work in self.works.values():
                 work.wait()
+        self.works.clear()
 
 
-def afterwards(layers: list[nn.Parameter], x: Tensor) -> None:
+def wait_free(module: nn.Module) -> Callable[[Tensor], None]:
+    """A backward pass that sums gradients while it computes them."""
+    overlap = WaitFree(module)
+
+    def backward(loss: Tensor) -> None:
+        loss.backward()
+        #: The only wait, just before the optimizer needs the gradients.
+        overlap.wait()
+
+    return backward
+
+
+def afterwards(module: nn.Module) -> Callable[[Tensor], None]:
     """The same with all communication after the last gradient."""
-    loss(layers, x).backward()
-    for matrix in reversed(layers):
-        dist.all_reduce(matrix.grad)
+
+    def backward(loss: Tensor) -> None:
+        loss.backward()
+        for weight in reversed(list(module.parameters())):
+            dist.all_reduce(weight.grad)
+
+    return backward
 
 
-def gradients(layers: list[nn.Parameter]) -> list[Tensor]:
-    return [matrix.grad for matrix in layers if matrix.grad is not None]
+class Layer(nn.Module):
+    """tanh(x W)."""
+
+    def __init__(self, weight: Tensor, number: int) -> None:
+        super().__init__()
+        self.weight, self.number = nn.Parameter(weight), number
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, width) to the same."""
+        y: Tensor = TanhProduct.apply(x, self.weight, self.number)
+        return y
 
 
-def reference(w: World, rows: Tensor) -> list[Tensor]:
-    """One process, the whole batch."""
-    layers = network(w)
-    loss(layers, rows).backward()
-    return gradients(layers)
+class TanhProduct(torch.autograd.Function):
+    """Forward and backward of a layer, written out to be named in a trace."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, number: int) -> Tensor:
+        y = torch.tanh(x @ weight)
+        ctx.save_for_backward(x, weight, y)
+        ctx.number = number
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, y = ctx.saved_tensors
+        with span("backward", label=f"layer {ctx.number}", cost=2):
+            dz = dy * (1 - y.square())
+            #: Nobody asks for the gradient of the data.
+            dx = dz @ weight.T if ctx.needs_input_grad[0] else None
+            return dx, x.T @ dz, None
 
 
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0)
-    share = rows.tensor_split(w.size)[w.rank]
-    layers, plain = network(w), network(w)
-    with meter() as moved:
-        WaitFree(layers).backward(share)
-    afterwards(plain, share)
-    # Another order of additions, through LAYERS layers.
-    w.check("sum", gradients(layers), lambda: reference(w, rows), slack=32)
-    w.check("afterwards", gradients(layers), lambda: gradients(plain), slack=0)
-    w.check_same("same", gradients(layers))
-    #: From the trace: all-reduces begun before the last gradient is done.
-    ends = [i for i, e in enumerate(moved.events) if e.kind == "end"]
-    before = moved.events[: ends[LAYERS - 1]]
-    early = sum(e.kind == "collective" for e in before)
-    given = {"u": LAYERS, "n": WIDTH * WIDTH, "b": 8}
+def network(matrices: list[Tensor]) -> nn.Module:
+    """A copy of each matrix, as a layer."""
+    layers = (Layer(m.clone(), i) for i, m in enumerate(matrices))
+    return nn.Sequential(*layers)
+
+
+def waits(events: list[Any]) -> int:
+    return sum(e.kind == "wait" for e in events)
+
+
+def trained(
+    w: World,
+    model: nn.Module,
+    data: list[Tensor],
+    rate: float,
+    backward: Callable[[Tensor], None],
+) -> list[Tensor]:
+    """SGD, each rank on its share of each batch; the weights it ends with."""
+    sgd = torch.optim.SGD(model.parameters(), lr=rate)
+    for rows in data:
+        share = rows.tensor_split(w.size)[w.rank]
+        sgd.zero_grad()
+        #: Divided by all rows: the ranks' gradients add up to the mean's.
+        backward(model(share).square().sum() / len(rows))
+        sgd.step()
+    return list(model.parameters())
+
+
+def reference(
+    weights: list[Tensor], data: list[Tensor], rate: float
+) -> list[Tensor]:
+    """One process, whole batches, autograd's own derivatives."""
+    weights = [m.clone().requires_grad_() for m in weights]
+    sgd = torch.optim.SGD(weights, lr=rate)
+    for x in data:
+        rows = len(x)
+        for m in weights:
+            x = torch.tanh(x @ m)
+        sgd.zero_grad()
+        (x.square().sum() / rows).backward()
+        sgd.step()
+    return weights
+
+
+def main(
+    w: World,
+    *,
+    layers: int = 6,
+    width: int = 64,
+    batch: int = 50,
+    steps: int = 2,
+    rate: float = 0.5,
+) -> None:
+    data = [w.randn(batch, width, seed=step) for step in range(steps)]
+    start = list(w.randn(layers, width, width, seed=0) / width**0.5)
+    model, plain = network(start), network(start)
+    moved = meter()
+    #: From outside: whenever the first layer's gradient, the last one, is
+    #: complete, how many all-reduces have begun and not been waited for?
+    under_way: list[int] = []
+    last = next(model.parameters())
+    last.register_post_accumulate_grad_hook(
+        lambda _: under_way.append(moved.count - waits(moved.events))
+    )
+    with moved:
+        weights = trained(w, model, data, rate, wait_free(model))
+    late = trained(w, plain, data, rate, afterwards(plain))
+    # Another order of additions, through layers and steps.
+    w.check("weights", weights, lambda: reference(start, data, rate), slack=32)
+    w.check("afterwards", weights, lambda: late, slack=0)
+    w.check_same("same", weights)
+    waited = waits(moved.events)
     counts = {"calls": moved.count, "payload": moved.payload}
-    report(w, given=given, early=early, **counts)
+    given = {"itemsize": start[0].element_size()}
+    report(w, given=given, early=sum(under_way), waits=waited, **counts)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,24 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.communication_pattern.sparsification.top_k_error_feedback
 
-Source: Lin et al. 2018, section 3.1; Stich et al. 2018, algorithm 1.
-
-Of its gradient g a rank sends only the k entries that are largest, and adds
-what it did not send, the residual e, to its next gradient:
+Each rank sends only the k largest entries of its gradient g, and adds what it
+did not send, the residual e, to its next gradient:
 
     a = g + e        sent = the k largest of a        e' = a - sent
 
-Nothing is lost, only late: over any number of steps
+Nothing is lost, only delayed: over any number of steps
 
     sum of sent  +  last residual  =  sum of gradients
 
-which telescopes, since each step's sent + e' = g + e. Drop the residual and
+which telescopes, since in each step sent + e' = g + e. Drop the residual, and
 entries that are never among the largest never learn.
 
 Different ranks pick different entries, so their vectors cannot be added on
 the way as in an all-reduce: values and places are gathered from everyone. A
-rank receives p - 1 times k pairs: it wins while p k stays well below n.
+rank receives k pairs from each of p - 1 others, which pays while p k stays
+well below n.
+
+Source: Lin et al. 2018, section 3.1; Stich et al. 2018, algorithm 1.
 """
 
 from collections.abc import Iterator
@@ -32,82 +33,142 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Step, Task, characters, digits
 
-STEPS, BATCH, RATE = 5, 24, 0.2
-KEPT = 50  # k, of some thousands of entries
-
 
 class TopK:
     """A compressor: picks what is sent, and carries what is not."""
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, *, kept: int) -> None:
+        if not 0 < kept <= len(like):
+            raise ValueError(f"kept = {kept}: must be from 1 to {len(like)}")
         self.residual = torch.zeros_like(like)
-        self.seen, self.sent = torch.zeros_like(like), torch.zeros_like(like)
+        self.kept = kept
 
     def compress(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """The k largest entries of gradient + residual, and their places."""
+        #: An entry that is small in every step adds up here until it is
+        #: large enough to be sent.
         wanted = gradient + self.residual
-        places = wanted.abs().topk(KEPT).indices
-        values = wanted[places]
+        places = wanted.abs().topk(self.kept).indices
         self.residual = wanted.index_fill(0, places, 0.0)
-        #: Only to check the identity: all that came in, all that went out.
-        self.seen += gradient
-        self.sent[places] += values
         #: 32-bit places: half the bytes of torch's own 64-bit ones.
-        return values, places.to(torch.int32)
+        return wanted[places], places.to(torch.int32)
 
 
 def sum_of_all(values: Tensor, places: Tensor, size: int) -> Tensor:
     """What all ranks sent, added up as one dense vector."""
-    p = dist.get_world_size()
-    every_value, every_place = (
-        values.new_empty(p * KEPT),
-        places.new_empty(p * KEPT),
-    )
+    p, kept = dist.get_world_size(), len(values)
+    every_value = values.new_empty(p * kept)
+    every_place = places.new_empty(p * kept)
+    #: Gathered, not reduced: value i of one rank belongs to another place
+    #: than value i of the next.
     dist.all_gather_single(every_value, values)
     dist.all_gather_single(every_place, places)
-    #: Rank after rank, in the same order everywhere: the same bits.
     total = values.new_zeros(size)
-    for v, i in zip(every_value.split(KEPT), every_place.split(KEPT)):
+    #: Rank after rank, in the same order everywhere: the same bits.
+    for v, i in zip(every_value.split(kept), every_place.split(kept)):
         total[i.long()] += v
     return total
 
 
 def train(
-    w: World, task: Task, model: nn.Module, top_k: TopK
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    local_batch: int,
+    rate: float,
+    kept: int,
 ) -> Iterator[Step]:
     """SGD in which only the largest entries travel."""
-    parameters = list(model.parameters())
+    model = task.model().to(w.device)
+    parameters = [p for p in model.parameters() if p.requires_grad]
     weights = parameters_to_vector(parameters).detach()
-    for step in range(STEPS):
-        x, y = task.batch(step * w.size + w.rank, BATCH)
+    top_k = TopK(weights, kept=kept)
+    for step in range(steps):
+        x, y = task.batch(step * w.size + w.rank, local_batch)
         with span("compute", label=step, cost=3):
             loss = task.loss(model, x.to(w.device), y.to(w.device)) / y.numel()
             grads = torch.autograd.grad(loss, parameters)
         with span("compress", label=step, cost=1):
-            sent = top_k.compress(torch.cat([g.view(-1) for g in grads]))
-        weights = weights - RATE / w.size * sum_of_all(*sent, len(weights))
+            sent = top_k.compress(parameters_to_vector(grads))
+        #: All ranks apply the same sparse sum, so the replicas stay equal
+        #: although no rank has seen another's whole gradient.
+        weights = weights - rate / w.size * sum_of_all(*sent, len(weights))
         vector_to_parameters(weights, parameters)
-        yield Step(samples=BATCH * w.size, loss=loss.item())
+        yield Step(local_batch * w.size, loss.item(), parameters)
 
 
-def reference(top_k: TopK) -> Tensor:
-    """What plain SGD would have sent: every gradient, whole."""
-    return top_k.seen
+def reference(
+    w: World, task: Task, steps: int, local_batch: int, rate: float, kept: int
+) -> list[Tensor]:
+    """One process that keeps what each rank would not have sent."""
+    model = task.model().to(w.device)
+    weights = parameters_to_vector(model.parameters()).detach()
+    vector_to_parameters(weights, model.parameters())  # as views of it
+    sgd = torch.optim.SGD([weights], lr=rate)
+    unsent = [torch.zeros_like(weights)] * w.size
+    for step in range(steps):
+        total = torch.zeros_like(weights)
+        for r in range(w.size):
+            number = step * w.size + r
+            whole = unsent[r] + slope(task, model, number, local_batch)
+            #: By sorting and a threshold: not as the mechanism picks them.
+            least = whole.abs().sort().values[-kept]
+            sent = whole.where(whole.abs() >= least, 0.0)
+            unsent[r] = whole - sent
+            total = total + sent
+        weights.grad = total / w.size
+        sgd.step()
+    return list(model.parameters())
 
 
-def main(w: World) -> None:
+def slope(task: Task, model: nn.Module, step: int, size: int) -> Tensor:
+    """The gradient of one batch's mean loss, for the reference."""
+    weights = list(model.parameters())
+    x, y = (t.to(weights[0].device) for t in task.batch(step, size))
+    loss = task.loss(model, x, y) / y.numel()
+    return parameters_to_vector(torch.autograd.grad(loss, weights))
+
+
+def account(w: World, steps: int, kept: int) -> tuple[Tensor, Tensor]:
+    """All that a compressor was given; all it sent, and what it still has."""
+    given = torch.stack(
+        [w.randn(3 * kept, seed=w.rank + i * w.size) for i in range(steps)]
+    )
+    top_k = TopK(given[0], kept=kept)
+    sent = torch.zeros_like(given[0])
+    for gradient in given:
+        values, places = top_k.compress(gradient)
+        sent[places.long()] += values
+    return given.sum(0), sent + top_k.residual
+
+
+def main(
+    w: World,
+    *,
+    steps: int = 5,
+    local_batch: int = 24,
+    rate: float = 0.2,
+    kept: int = 50,
+) -> None:
+    sizes = (steps, local_batch, rate, kept)
     for task in (digits, characters):
-        model = task.model().to(w.device)
-        top_k = TopK(parameters_to_vector(model.parameters()).detach())
+        run = partial(train, steps=steps, local_batch=local_batch)
         with meter() as moved:
-            for _ in train(w, task, model, top_k):
-                pass
-        # STEPS additions on either side, in another order.
-        both = top_k.sent + top_k.residual
-        w.check(task.name, both, partial(reference, top_k), slack=STEPS)
-    w.check_same("same", list(model.parameters()))
-    given = {"k": KEPT, "b": 8, "t": STEPS}
-    report(w, given=given, calls=moved.count, payload=moved.payload)
+            *_, last = run(w, task, rate=rate, kept=kept)
+        # Sums over ranks and steps, in another order.
+        w.check(
+            task.name,
+            last.weights,
+            partial(reference, w, task, *sizes),
+            slack=8,
+        )
+    w.check_same("same", last.weights)
+    given, accounted = account(w, steps, kept)
+    w.check("identity", accounted, lambda: given, slack=steps)
+    itemsize = last.weights[0].element_size()
+    counts = {"calls": moved.count, "payload": moved.payload}
+    report(w, given={"itemsize": itemsize}, **counts)
 
 
 if __name__ == "__main__":

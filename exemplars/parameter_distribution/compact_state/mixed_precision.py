@@ -2,125 +2,172 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.compact_state.mixed_precision
 
-Source: Micikevicius et al. 2018, section 3.
-
 Weights, activations and gradients are float16: half the bytes to hold, half
 to send. Two things go wrong with that, and each has its cure.
 
-    small updates    w + dw = w when dw is below a 2000th of w: keep master
+    small updates    w + dw = w when dw is below 1/2000 of w: keep master
                      weights in float32, update those, round to compute
-    small gradients  below 6e-8 all is zero: multiply the loss by a scale,
-                     and divide the gradient by it, in float32
+    small gradients  below 6e-8 everything is zero: multiply the loss by a
+                     scale, and divide the gradient by it, in float32
 
 A scale that is a power of two only moves exponents. As long as nothing leaves
 the range, every rounding falls as before: the gradient has the same bits for
-any such scale, and only what would have been lost is different.
+any such scale, except where it would have been lost.
 
-    bytes of a parameter   2 weight + 2 gradient + 4 master + 8 moments = 16
+    bytes per parameter   2 weight + 2 gradient + 4 master + 8 moments = 16
+
+Source: Micikevicius et al. 2018, section 3.
 """
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
-from torch.optim import Adam
+from torch.nn import functional as F
+from torch.optim import Adam, Optimizer
 
+from exemplars.parameter_distribution.sharded.zero_1 import gradient
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import equal_layers
-
-LAYERS, WIDTH, ROWS, STEPS = 3, 17, 48, 3
-SIZE = LAYERS * (WIDTH * WIDTH + WIDTH)  # 918
-SMALL = 2.0**-20  # of the loss: gradients as small as late in training
-SCALE = 2.0**20
-MOMENTS = "exp_avg", "exp_avg_sq"
+from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 
-class Replica:
-    """A float16 model, and what a float32 Adam remembers of it."""
+class MixedPrecision(nn.Module):
+    """Any module, computing in float16, and master weights in float32.
 
-    def __init__(self, w: World) -> None:
-        self.model = equal_layers(LAYERS, WIDTH).to(w.device).float()
-        whole = parameters_to_vector(self.model.parameters()).detach()
-        self.master = nn.Parameter(whole.clone())
-        self.adam = Adam([self.master])
-        self.model.half()
-        self.weights, self.slope, start = whole.half(), whole.half() * 0, 0
-        for p in self.model.parameters():
-            place = slice(start, start := start + p.numel())
-            p.data = self.weights[place].view_as(p)
-            p.grad = self.slope[place].view_as(p)  # backward adds to it
+    `make` is any optimizer, such as torch.optim.AdamW. Multiply the loss by
+    `scale` before backward. All ranks start from the same weights.
+    """
 
-    def step(self, w: World, rows: Tensor) -> None:
-        """One update from the shares of all ranks."""
-        with span("half", cost=2):
-            (loss_of(self.model, rows) * SCALE).backward()
-        every = self.slope.new_empty(w.size, SIZE)
-        #: Gathered, and added in float32 by everyone alike: float16 travels,
-        #: but no sum is rounded to it. (A ring would add in float16.)
-        dist.all_gather_single(every.view(-1), self.slope)
+    def __init__(
+        self, module: nn.Module, make: Callable[..., Optimizer], scale: float
+    ) -> None:
+        super().__init__()
+        self.learned = [p for p in module.parameters() if p.requires_grad]
+        #: Copied before the weights are rounded, so that nothing is lost.
+        copies = [p.detach().float() for p in self.learned]
+        self.masters = [nn.Parameter(copy) for copy in copies]
+        self.module, self.scale = module.half(), scale
+        self.local = make(self.masters)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the module computes; indices are not rounded."""
+        y: Tensor = self.module(x.half() if x.is_floating_point() else x)
+        #: The loss is float32: a sum over many samples needs the bits.
+        return y.float()
+
+    def step(self) -> None:
+        """Average the gradients and update in float32; round the weights."""
+        for p, master in zip(self.learned, self.masters):
+            #: Divided in float32, where small numbers survive.
+            master.grad = mean_of_all(gradient(p)) / self.scale
         with span("float", cost=1):
-            self.master.grad = every.float().sum(0) / SCALE
-            self.adam.step()
-            self.weights.copy_(self.master.detach())
-        self.slope.zero_()
-        self.master.grad = None
+            self.local.step()
+        #: Only the float16 gradients are kept: 2 bytes, not 6.
+        self.local.zero_grad()
+        for p, master in zip(self.learned, self.masters):
+            p.data.copy_(master.detach())
 
 
-def loss_of(model: nn.Module, rows: Tensor) -> Tensor:
-    """Computed in float16, summed in float32."""
-    y: Tensor = model(rows.half())
-    return y.float().square().sum() * SMALL
+def mean_of_all(own: Tensor) -> Tensor:
+    """The mean over the ranks, in float32."""
+    every = own.new_empty(dist.get_world_size(), own.numel())
+    #: Gathered, and added up in float32 by every rank alike: float16 travels,
+    #: but no sum is rounded to it. (A ring would add in float16.)
+    dist.all_gather_single(every.view(-1), own.reshape(-1))
+    return every.float().mean(0).view_as(own)
 
 
-def slopes(model: nn.Module, rows: Tensor, scale: float) -> Tensor:
-    """The float16 gradient with this scale, divided by it in float32."""
-    loss = loss_of(model, rows) * scale
-    grads = torch.autograd.grad(loss, [*model.parameters()])
-    return torch.cat([g.view(-1) for g in grads]).float() / scale
+def train(
+    w: World,
+    task: Task,
+    *,
+    batch: int,
+    steps: int,
+    scale: float,
+    small: float = 1,
+) -> Iterator[Step]:
+    """Train on this rank's share, with Adam; `small` multiplies the loss."""
+    model = MixedPrecision(task.model().to(w.device), Adam, scale)
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
+        model.zero_grad()
+        with span("half", cost=2):
+            loss = task.loss(model, x, y) * (w.size / batch * small)
+            #: The loss is float32 still; the scale matters on the way back.
+            (loss * scale).backward()
+        model.step()
+        yield Step(batch, loss.item(), model.masters)
 
 
-def reference(w: World, shares: list[Tensor]) -> Tensor:
-    """One process takes the shares in turn, with float32 Adam by module."""
-    master = equal_layers(LAYERS, WIDTH).to(w.device).float()
+def reference(
+    w: World, task: Task, batch: int, steps: int, scale: float, small: float
+) -> list[Tensor]:
+    """One process that takes the ranks' shares in turn."""
+    master = task.model().to(w.device).float()
     adam = Adam(master.parameters())
-    for _ in range(STEPS):
-        model = equal_layers(LAYERS, WIDTH).to(w.device).half()
-        for ours, theirs in zip(model.parameters(), master.parameters()):
-            ours.data.copy_(theirs.data)
-        every = [slopes(model, rows, SCALE) * SCALE for rows in shares]
-        slope, start = torch.stack(every).sum(0) / SCALE, 0
-        for p in master.parameters():
-            p.grad = slope[start : (start := start + p.numel())].view_as(p)
+    for step in range(steps):
+        x, y = (t.to(w.device) for t in task.batch(step, batch))
+        pairs = zip(x.tensor_split(w.size), y.tensor_split(w.size))
+        factor = w.size / batch * small * scale
+        every = [in_float16(master, *pair, factor) for pair in pairs]
+        for p, grads in zip(master.parameters(), zip(*every)):
+            p.grad = torch.stack(grads).float().mean(0) / scale
         adam.step()
-    return parameters_to_vector(master.parameters())
+    return [*master.parameters()]
 
 
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0, dtype=torch.float)
-    shares = [*rows.tensor_split(w.size)]
-    replica, mine = Replica(w), shares[w.rank]
-    first = slopes(replica.model, rows, SCALE)
-    w.check("scale", slopes(replica.model, rows, 4 * SCALE), lambda: first, 0)
-    state = replica.adam.state
+def in_float16(
+    model: nn.Module, x: Tensor, y: Tensor, factor: float
+) -> Sequence[Tensor]:
+    """The gradient of a float16 copy of the model, times a factor."""
+    half = deepcopy(model).half()
+    loss = F.cross_entropy(half(x.half()).float(), y, reduction="sum")
+    return torch.autograd.grad(loss * factor, [*half.parameters()])
+
+
+def lost(w: World, task: Task, batch: int, factor: float) -> int:
+    """Elements of the first gradient that are zero in float16."""
+    x, y = (t.to(w.device) for t in task.batch(0, batch))
+    gradients = in_float16(task.model().to(w.device), x, y, factor)
+    return sum(int((g == 0).sum()) for g in gradients)
+
+
+def main(
+    w: World,
+    *,
+    layers: int = 3,
+    width: int = 17,
+    batch: int = 48,
+    steps: int = 3,
+    scale: float = 2.0**30,
+    small: float = 2.0**-20,
+) -> None:
+    task, optimizers = random_rows(w, layers, width), Optimizers()
+    weights, ours = weights_of(w, task)
     memory = w.memory(
-        weights=lambda: [replica.weights],
-        gradients=lambda: [replica.slope],
-        master=lambda: [replica.master],
-        moments=lambda: [s[m] for s in state.values() for m in MOMENTS],
+        weights=lambda: [p for p in weights if p.dtype == torch.half],
+        gradients=lambda: [p.grad for p in weights],
+        optimizer=optimizers.state,
     )
-    with memory, meter() as moved:
-        for _ in range(STEPS):
-            replica.step(w, mine)
-            memory.mark("step")
+    run = partial(train, w, batch=batch, steps=steps, small=small)
+    #: A small factor makes gradients as small as they are late in training.
+    with optimizers, memory, meter() as moved:
+        *_, last = run(ours, scale=scale)
+    *_, other = run(task, scale=4 * scale)
     # The same shares, the same order of additions: the same bits.
-    ours = replica.master.detach()
-    w.check("parameters", ours, lambda: reference(w, shares), slack=0)
-    w.check_same("same", replica.weights)
-    live = memory.live("step")
-    kept = sum(live[c] for c in ("weights", "gradients", "master", "moments"))
-    lost = int((first == 0).sum())
-    given = {"n": SIZE, "t": STEPS}
-    report(w, given=given, state=kept, payload=moved.payload, lost=lost)
+    truth = partial(reference, w, task, batch, steps, scale, small)
+    w.check("parameters", last.weights, truth, slack=0)
+    w.check("scale", other.weights, lambda: last.weights, slack=0)
+    w.check_same("same", weights)
+    live = memory.live()
+    state = live["weights"] + live["gradients"] + live["optimizer"]
+    zeros = lost(w, task, batch, scale * small / batch)
+    given = {"elements": sum(p.numel() for p in weights)}
+    report(w, given=given, state=state, payload=moved.payload, lost=zeros)
 
 
 if __name__ == "__main__":

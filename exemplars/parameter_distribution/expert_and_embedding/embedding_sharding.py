@@ -2,24 +2,24 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.expert_and_embedding.embedding_sharding
 
-Source: Naumov et al. 2019 (DLRM).
-
-A recommender has a few dense layers and many large tables, of which a sample
-reads one row each. The tables are divided, some for each rank; the dense part
-is replicated and the samples are divided. In between, everything changes
-hands: from "my samples, all tables" to "my tables, all samples" and back.
+A recommender has a few dense layers and many large tables, of each of which a
+sample reads one row. The tables are divided among the ranks; the dense part is
+replicated, and the samples are divided. In between, everything changes hands:
+from "my samples, all tables" to "my tables, all samples" and back.
 
     forward    to_tables (indices)       lookup   to_samples (rows)
     backward   to_tables (gradients of rows), added to the tables they are from
 
 Each exchange is one all-to-all, and backward's is forward's in reverse. No
-table is ever sent, and no table's gradient summed over ranks: a rank sees all
-samples that read its tables. Only the dense part needs an all-reduce.
+table is ever sent, and no table's gradient is summed over ranks: a rank sees
+all samples that read its tables. Only the dense part needs an all-reduce.
 
     B, b all samples, my samples   T, t all tables, my tables   D width
+
+Source: Naumov et al. 2019 (DLRM).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -27,115 +27,146 @@ from torch import Tensor
 
 from exemplars.runtime import World, meter, report, span, world
 
-SAMPLES, TABLES, ROWS, WIDTH = 50, 26, 7, 4
+
+class Cut(NamedTuple):
+    """How many samples, and how many tables, each rank has."""
+
+    samples: list[int]
+    tables: list[int]
 
 
-def sizes(total: int) -> list[int]:
-    """How many of them each rank has."""
-    chunks = torch.arange(total).tensor_split(dist.get_world_size())
-    return [len(c) for c in chunks]
+def cut(samples: int, tables: int, p: int) -> Cut:
+    """As even as possible: the first ranks have one more."""
+    #: A table is never cut, so more ranks than tables cannot be used.
+    if p > tables:
+        raise ValueError(f"{p} ranks for {tables} tables: some have none")
+    by_sample = [len(part) for part in torch.arange(samples).tensor_split(p)]
+    by_table = [len(part) for part in torch.arange(tables).tensor_split(p)]
+    return Cut(by_sample, by_table)
 
 
-def mine(w: World, whole: Tensor) -> Tensor:
-    """This rank's part of the first dimension."""
-    return whole.tensor_split(w.size)[w.rank].clone()
-
-
-def to_tables(x_bT: Tensor) -> Tensor:
+def to_tables(x_bT: Tensor, by: Cut) -> Tensor:
     """My samples for all tables -> all samples for my tables."""
-    parts = [p.flatten() for p in x_bT.split(sizes(TABLES), dim=1)]
-    t, inner = sizes(TABLES)[dist.get_rank()], x_bT.shape[2:]
-    takes = [b * t * inner.numel() for b in sizes(SAMPLES)]
-    return exchange(parts, takes).view(SAMPLES, t, *inner)
+    t, inner = by.tables[dist.get_rank()], x_bT.shape[2:]
+    parts = [part.flatten() for part in x_bT.split(by.tables, dim=1)]
+    sizes = [b * t * inner.numel() for b in by.samples]
+    #: Rank by rank is sample by sample here: no reordering is needed.
+    return exchange(parts, sizes).view(-1, t, *inner)
 
 
-def to_samples(x_Bt: Tensor) -> Tensor:
+def to_samples(x_Bt: Tensor, by: Cut) -> Tensor:
     """All samples for my tables -> my samples for all tables."""
-    parts = [p.flatten() for p in x_Bt.split(sizes(SAMPLES))]
-    b, inner = sizes(SAMPLES)[dist.get_rank()], x_Bt.shape[2:]
-    takes = [b * t * inner.numel() for t in sizes(TABLES)]
-    found = exchange(parts, takes).split(takes)
-    shaped = [f.view(b, t, *inner) for f, t in zip(found, sizes(TABLES))]
+    b, inner = by.samples[dist.get_rank()], x_Bt.shape[2:]
+    parts = [part.flatten() for part in x_Bt.split(by.samples)]
+    sizes = [b * t * inner.numel() for t in by.tables]
+    blocks = exchange(parts, sizes).split(sizes)
+    #: What arrives lies rank by rank: each block has some tables of a sample.
+    shaped = [block.view(b, -1, *inner) for block in blocks]
     return torch.cat(shaped, dim=1)
 
 
-def exchange(parts: list[Tensor], takes: list[int]) -> Tensor:
+def exchange(parts: list[Tensor], sizes: list[int]) -> Tensor:
     """Part q goes to rank q; the answers stand one behind the other."""
+    arrived = parts[0].new_empty(sum(sizes))
+    #: Both sides know all sizes from the cut: nothing is announced.
+    sent = [len(part) for part in parts]
     with span("exchange"):
-        found = parts[0].new_empty(sum(takes))
-        gives = [len(p) for p in parts]
-        dist.all_to_all_single(found, torch.cat(parts), takes, gives)
-    return found
+        dist.all_to_all_single(arrived, torch.cat(parts), sizes, sent)
+    return arrived
 
 
 class ToSamples(torch.autograd.Function):
     """Rows to their samples; backward, gradients to their tables."""
 
     @staticmethod
-    def forward(ctx: Any, rows_BtD: Tensor) -> Tensor:
-        return to_samples(rows_BtD)
+    def forward(ctx: Any, rows_BtD: Tensor, by: Cut) -> Tensor:
+        ctx.by = by
+        return to_samples(rows_BtD, by)
 
     @staticmethod
-    def backward(ctx: Any, d_rows_bTD: Tensor) -> Tensor:
-        return to_tables(d_rows_bTD)
+    def backward(ctx: Any, d_rows_bTD: Tensor) -> tuple[Tensor, None]:
+        return to_tables(d_rows_bTD, ctx.by), None
 
 
 def lookup(tables_tRD: Tensor, index_Bt: Tensor) -> Tensor:
     """One row of every table for each sample."""
     t = torch.arange(len(tables_tRD), device=index_Bt.device)
+    #: Backward adds each gradient to its row; rows nobody read stay at zero.
     return tables_tRD[t, index_Bt]
 
 
-def loss_of(rows_bTD: Tensor, dense_TD: Tensor) -> Tensor:
-    """A dense layer on top, and the mean over the whole batch."""
-    scores = (rows_bTD * dense_TD).flatten(1).sum(1)
-    return torch.tanh(scores).square().sum() / SAMPLES
+def step(
+    tables_tRD: Tensor, dense_TD: Tensor, index_bT: Tensor, by: Cut
+) -> tuple[Tensor, Tensor]:
+    """The rows that my samples read, and my part of the batch's mean loss."""
+    index_Bt = to_tables(index_bT, by)
+    with span("lookup", cost=2):
+        rows_BtD = lookup(tables_tRD, index_Bt)
+    rows_bTD = ToSamples.apply(rows_BtD, by)
+    with span("dense", cost=1):
+        scores = (rows_bTD * dense_TD).flatten(1).sum(1)
+        #: By all samples, not by this rank's: the ranks' losses add up.
+        loss = torch.tanh(scores).square().sum() / sum(by.samples)
+    return rows_bTD, loss
 
 
-def problem(w: World) -> tuple[Tensor, Tensor, Tensor]:
-    """All tables, the dense weights, and which rows each sample reads."""
-    tables = w.randn(TABLES, ROWS, WIDTH, of_rank=0)
+def gradients(loss: Tensor, tables: Tensor, dense: Tensor) -> list[Tensor]:
+    """Of my tables, complete as they are, and of the replicated dense part."""
+    d_tables, d_dense = torch.autograd.grad(loss, [tables, dense])
+    #: Each rank knows its own samples' share of the dense gradient only.
+    dist.all_reduce(d_dense)
+    return [d_tables, d_dense]
+
+
+def samples(batch: int, tables: int, table_rows: int) -> Tensor:
+    """For each sample, the row that it reads from each table."""
     source = torch.Generator().manual_seed(0)
-    index = torch.randint(ROWS, (SAMPLES, TABLES), generator=source)
-    return tables, w.randn(TABLES, WIDTH, of_rank=0), index.to(w.device)
+    return torch.randint(table_rows, (batch, tables), generator=source)
 
 
-def reference(w: World) -> list[Tensor]:
-    """Whole tables, whole batch; of rows and gradients, this rank's."""
-    tables, dense, index = problem(w)
-    tables.requires_grad_(), dense.requires_grad_()
-    rows = lookup(tables, index)
-    d = torch.autograd.grad(loss_of(rows, dense), [tables, dense])
-    return [mine(w, rows.detach()), mine(w, d[0]), d[1]]
+def reference(
+    tables: Tensor, dense: Tensor, index_BT: Tensor
+) -> tuple[Tensor, ...]:
+    """Whole tables, whole batch: the rows, and both gradients."""
+    tables = tables.detach().requires_grad_()
+    dense = dense.detach().requires_grad_()
+    read = [table[index_BT[:, t]] for t, table in enumerate(tables)]
+    rows = torch.stack(read, dim=1)
+    scores = torch.einsum("btd,td->b", rows, dense)
+    loss = scores.tanh().pow(2).mean()
+    return rows.detach(), *torch.autograd.grad(loss, [tables, dense])
 
 
-def main(w: World) -> None:
-    most = f"{w.size} ranks for {TABLES} tables: use at most {TABLES}"
-    w.require(w.size <= TABLES, most)
-    whole, dense, index = problem(w)
-    tables = mine(w, whole).requires_grad_()
-    dense.requires_grad_()
-    index_bT = mine(w, index)
-    memory = w.memory(tables=lambda: [tables], dense=lambda: [dense])
-    with memory, meter() as forward:
-        index_Bt = to_tables(index_bT)
-        with span("lookup", cost=2):
-            rows_BtD = lookup(tables, index_Bt)
-        rows_bTD = ToSamples.apply(rows_BtD)
-        with span("dense", cost=1):
-            loss = loss_of(rows_bTD, dense)
-    with meter() as backward:
-        d_tables, d_dense = torch.autograd.grad(loss, [tables, dense])
-        dist.all_reduce(d_dense)
-    w.check("lookup", rows_bTD, lambda: reference(w)[0], slack=0)
-    # Rows that several samples read get sums, in another order.
-    ours = [d_tables, d_dense]
-    w.check("gradients", ours, lambda: reference(w)[1:], slack=16)
-    given = dict(s=SAMPLES, l=TABLES, rows=ROWS, h=WIDTH, b=8)
-    sent = forward.calls["all_to_all"].payload
-    back = backward.calls["all_to_all"].payload
-    found = dict(forward=sent, backward=back, ranks=w.size)
-    report(w, given=given, state=memory.live()["tables"], **found)
+def main(
+    w: World,
+    *,
+    batch: int = 50,
+    tables: int = 26,
+    table_rows: int = 7,
+    width: int = 4,
+) -> None:
+    w.require(w.size <= tables, f"{w.size} ranks: use at most {tables}")
+    whole = w.randn(tables, table_rows, width, seed=0)
+    dense = w.randn(tables, width, seed=0).requires_grad_()
+    index = samples(batch, tables, table_rows).to(w.device)
+    own = whole.tensor_split(w.size)[w.rank].clone().requires_grad_()
+    with w.memory(tables=lambda: [own], dense=lambda: [dense]) as memory:
+        with meter() as forward:
+            mine = index.tensor_split(w.size)[w.rank]
+            rows, loss = step(own, dense, mine, cut(batch, tables, w.size))
+        with meter() as backward:
+            grads = gradients(loss, own, dense)
+    if not w.dry:
+        truth = reference(whole, dense, index)
+        read, slope = (t.tensor_split(w.size)[w.rank] for t in truth[:2])
+        w.check("lookup", rows, lambda: read, slack=0)
+        # Sums in another order, of terms that cancel.
+        w.check("gradients", grads, lambda: [slope, truth[2]], slack=64)
+    there, back = forward.calls["all_to_all"], backward.calls["all_to_all"]
+    sent = {"forward": there.payload, "backward": back.payload}
+    added = backward.calls["all_reduce"].payload
+    state = memory.live()["tables"]
+    report(w, given={"itemsize": 8}, state=state, dense=added, **sent)
 
 
 if __name__ == "__main__":

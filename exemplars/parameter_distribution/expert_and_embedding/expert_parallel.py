@@ -2,12 +2,10 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.expert_and_embedding.expert_parallel
 
-Source: Lepikhin et al. 2021 (GShard), section 2.2.
-
-A layer has many experts (perceptrons), two on each rank, and a gate that
-sends each token to the K it likes best. Every rank has C seats for each
-expert. Tokens take them in order, best choice and first token first; who
-finds no seat is dropped: that choice adds nothing to the token's output.
+A layer has many experts (perceptrons), some on each rank, and a gate that
+sends each token to the K experts it likes best. Every rank has C seats for
+each expert. Tokens take them in order, best choice and first token first; a
+choice that finds no seat is dropped and adds nothing to the token's output.
 
     dispatch   all-to-all: seats to the ranks of their experts
     experts    each on its seats, from all ranks
@@ -15,13 +13,13 @@ finds no seat is dropped: that choice adds nothing to the token's output.
 
 Backward mirrors both: two all-to-alls each way, of all E C seats, taken or
 not. Fixed seats give all messages one size, whatever the gate says: too few
-drop tokens, too many send air.
+seats drop tokens, too many send padding.
 
     N tokens of this rank   E experts   C seats   D width
+
+Source: Lepikhin et al. 2021 (GShard), section 2.2.
 """
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,9 +29,9 @@ from torch.nn import functional as F
 
 from exemplars.runtime import World, meter, report, span, world
 
-TOKENS, WIDTH, HIDDEN = 12, 8, 16
-LOCAL, CHOICES = 2, 2  # experts of a rank, experts of a token
-AMPLE, SCARCE = TOKENS, 2  # seats; a token chooses an expert at most once
+#: The gate (D, E), whole on every rank, and both matrices of some experts:
+#: (experts, D, hidden) and (experts, hidden, D).
+Weights = tuple[Tensor, Tensor, Tensor]
 
 
 class Exchange(torch.autograd.Function):
@@ -45,103 +43,148 @@ class Exchange(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
+        #: What came from rank q has its gradient sent to rank q.
         return swap(dy)
 
 
 def swap(x: Tensor) -> Tensor:
-    """Part q of x goes to rank q, whose part of this rank takes its place."""
-    y, x = torch.empty_like(x), x.contiguous()
+    """Part q of x goes to rank q; its place is taken by q's part for us."""
+    arrived, x = torch.empty_like(x), x.contiguous()
     with span("exchange"):
-        dist.all_to_all_single(y, x)
-    return y
+        dist.all_to_all_single(arrived, x)
+    return arrived
 
 
-def choose(x_ND: Tensor, gate_DE: Tensor) -> tuple[Tensor, Tensor]:
+def choose(x_ND: Tensor, gate_DE: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Weights and experts: all first choices, then all second ones."""
-    weight_NK, expert_NK = (x_ND @ gate_DE).softmax(1).topk(CHOICES)
+    weight_NK, expert_NK = (x_ND @ gate_DE).softmax(1).topk(k)
+    #: No second choice takes a seat from a first one, of whatever token.
     return weight_NK.T.flatten(), expert_NK.T.flatten()
 
 
-def layer(x_ND: Tensor, weights: list[Tensor], seats: int) -> list[Tensor]:
-    """Dispatch, compute, combine; the output, and which choices are kept."""
-    gate, up, down = weights
-    weight, expert = choose(x_ND, gate)
-    chosen = F.one_hot(expert, gate.shape[1])
-    place = (chosen.cumsum(0) * chosen).sum(1) - 1  # in the expert's queue
-    kept = place < seats
+def take_seats(expert: Tensor, experts: int, seats: int) -> Tensor:
+    """Seats, in the order of choices; a choice that finds none has E C."""
+    chosen = F.one_hot(expert, experts)
+    #: Counting along the queue gives each choice its place at its expert.
+    place = (chosen.cumsum(0) * chosen).sum(1) - 1
+    return torch.where(place < seats, expert * seats + place, experts * seats)
+
+
+def dispatch(x_ND: Tensor, seat: Tensor, experts: int, seats: int) -> Tensor:
+    """Tokens to their seats, and those to their experts: (experts, all, D)."""
+    choices = len(seat) // len(x_ND)
     #: Those without a seat share one more, at the end, that goes nowhere.
-    nowhere = gate.shape[1] * seats
-    seat = torch.where(kept, expert * seats + place, nowhere)
-    room = x_ND.new_zeros(nowhere + 1, WIDTH)
-    room = room.index_copy(0, seat, x_ND.repeat(CHOICES, 1))[:-1]
+    room = x_ND.new_zeros(experts * seats + 1, x_ND.shape[1])
+    room = room.index_copy(0, seat, x_ND.repeat(choices, 1))[:-1]
+    arrived = Exchange.apply(room)
     #: From (ranks, my experts, seats) to (my experts, seats of all ranks).
-    there = Exchange.apply(room).view(-1, LOCAL, seats, WIDTH).transpose(0, 1)
+    by_rank = arrived.view(dist.get_world_size(), -1, seats, x_ND.shape[1])
+    return by_rank.transpose(0, 1).flatten(1, 2)
+
+
+def combine(done: Tensor, seat: Tensor, weight: Tensor, seats: int) -> Tensor:
+    """Results back to their tokens: one row for each choice, weighted."""
+    by_rank = done.unflatten(1, (-1, seats)).transpose(0, 1)
+    home = Exchange.apply(by_rank.flatten(0, 2))
+    #: Who had no seat finds zeros.
+    home = torch.cat([home, home.new_zeros(1, home.shape[1])])
+    return weight[:, None] * home[seat]
+
+
+def moe(x_ND: Tensor, weights: Weights, k: int, seats: int) -> Tensor:
+    """A layer of experts: K choices per token, C seats per expert."""
+    gate_DE, up, down = weights
+    experts = gate_DE.shape[1]
+    weight, expert = choose(x_ND, gate_DE, k)
+    seat = take_seats(expert, experts, seats)
+    there = dispatch(x_ND, seat, experts, seats)
     with span("experts", cost=4):
-        done = torch.tanh(there.flatten(1, 2) @ up) @ down
-    home = done.view(LOCAL, -1, seats, WIDTH).transpose(0, 1)
-    back = Exchange.apply(home.flatten(0, 2))
-    back = torch.cat([back, back.new_zeros(1, WIDTH)])
-    each = weight[:, None] * back[seat]
-    return [each.view(CHOICES, TOKENS, WIDTH).sum(0), kept.double()]
+        done = torch.tanh(there @ up) @ down
+    each = combine(done, seat, weight, seats)
+    return each.view(k, *x_ND.shape).sum(0)
 
 
-def dense(x_ND: Tensor, weights: list[Tensor], seats: int) -> list[Tensor]:
-    """The same with all experts at hand, and seats counted one by one."""
-    gate, up, down = weights
-    weight, expert = choose(x_ND, gate)
-    load, kept = Counter[int](), []
-    for e in expert.tolist():
-        kept.append(float(load[e] < seats))
-        load[e] += 1
-    token = torch.arange(TOKENS, device=x_ND.device).repeat(CHOICES)
-    every = torch.tanh(x_ND @ up) @ down
-    has_seat = torch.tensor(kept, dtype=torch.double, device=x_ND.device)
-    each = (weight * has_seat)[:, None] * every[expert, token]
-    return [each.view(CHOICES, TOKENS, WIDTH).sum(0), has_seat]
+def parameters(w: World, ranks: range, sizes: tuple[int, int, int]) -> Weights:
+    """The gate, and the experts of these ranks."""
+    local, width, hidden = sizes
+    gate = w.randn(width, local * w.size, seed=0)
+    up = torch.cat([w.randn(local, width, hidden, seed=r) for r in ranks])
+    down = torch.cat([w.randn(local, hidden, width, seed=r) for r in ranks])
+    return gate.requires_grad_(), up.requires_grad_(), down.requires_grad_()
 
 
-def parameters(w: World, ranks: Sequence[int]) -> list[Tensor]:
-    """The gate, which is everywhere, and the experts of these ranks."""
-    gate = w.randn(WIDTH, LOCAL * w.size, of_rank=0)
-    up = [w.randn(LOCAL, WIDTH, HIDDEN, of_rank=r) for r in ranks]
-    down = [w.randn(LOCAL, HIDDEN, WIDTH, of_rank=r) for r in ranks]
-    return [t.requires_grad_() for t in (gate, torch.cat(up), torch.cat(down))]
+def reference(
+    x_ND: Tensor, whole: Weights, k: int, seats: int
+) -> list[Tensor]:
+    """All experts at hand, choice by choice: the output, and what is kept."""
+    gate, up, down = whole
+    like = (x_ND @ gate).softmax(1)
+    order = like.argsort(1, descending=True)
+    taken = [0] * like.shape[1]
+    rows, kept = [torch.zeros_like(x) for x in x_ND], []
+    for choice in range(k):
+        for n, x in enumerate(x_ND):
+            e = int(order[n, choice])
+            taken[e] += 1
+            kept.append(float(taken[e] <= seats))
+            y = torch.tanh(x @ up[e]) @ down[e]
+            rows[n] = rows[n] + kept[-1] * like[n, e] * y
+    return [torch.stack(rows), x_ND.new_tensor(kept)]
 
 
-def reference(w: World) -> list[Tensor]:
-    """Gradients over all ranks' tokens, on one process; of them, my own."""
-    whole = parameters(w, range(w.size))
-    xs = [w.randn(TOKENS, WIDTH, of_rank=r) for r in range(w.size)]
-    xs = [x.requires_grad_() for x in xs]
-    losses = [dense(x, whole, AMPLE)[0].square().sum() for x in xs]
-    d = torch.autograd.grad(torch.stack(losses).sum(), [xs[w.rank], *whole])
-    return [*d[:2], *(e.tensor_split(w.size)[w.rank] for e in d[2:])]
+def slopes(w: World, whole: Weights, k: int, x: Tensor) -> list[Tensor]:
+    """One process, all ranks' tokens: gradients of x, gate, own experts."""
+    xs = [w.randn(*x.shape, seed=r).requires_grad_() for r in range(w.size)]
+    outputs = [reference(each, whole, k, len(x))[0] for each in xs]
+    loss = torch.stack(outputs).square().sum()
+    dx, gate, *experts = torch.autograd.grad(loss, [xs[w.rank], *whole])
+    return [dx, gate, *(e.tensor_split(w.size)[w.rank] for e in experts)]
 
 
-def main(w: World) -> None:
-    x = w.randn(TOKENS, WIDTH).requires_grad_()
-    mine = parameters(w, [w.rank])
-    few, kept = layer(x, mine, SCARCE)
-    grads = list[Tensor]()
-    with w.memory(parameters=lambda: mine, gradients=lambda: grads):
+def overflow(
+    w: World, x: Tensor, mine: Weights, whole: Weights, k: int, seats: int
+) -> int:
+    """The layer where seats are too few: how many choices are dropped."""
+    gate, experts = mine[0], mine[0].shape[1]
+    seat = take_seats(choose(x, gate, k)[1], experts, seats)
+    kept = (seat < experts * seats).double()
+    y = moe(x, mine, k, seats)
+    w.check("scarce", y, lambda: reference(x, whole, k, seats)[0], slack=16)
+    w.check("kept", kept, lambda: reference(x, whole, k, seats)[1], slack=0)
+    return int((1 - kept).sum())
+
+
+def main(
+    w: World,
+    *,
+    tokens: int = 12,
+    width: int = 8,
+    hidden: int = 16,
+    experts_per_rank: int = 2,
+    choices: int = 2,
+    seats: int = 12,
+    scarce_seats: int = 2,
+) -> None:
+    w.require(seats >= tokens, f"{seats} seats for {tokens} tokens: too few")
+    x = w.randn(tokens, width, seed=w.rank).requires_grad_()
+    sizes = experts_per_rank, width, hidden
+    mine = parameters(w, range(w.rank, w.rank + 1), sizes)
+    whole = parameters(w, range(w.size), sizes)
+    grads: list[Tensor] = []
+    with w.memory(parameters=lambda: [*mine], gradients=lambda: grads):
         with meter() as forward:
-            y, _ = layer(x, mine, AMPLE)
+            y = moe(x, mine, choices, seats)
         with meter() as backward:
             grads += torch.autograd.grad(y.square().sum(), [x, *mine])
-    dist.all_reduce(grads[1])  # the gate's, as in data parallelism
-
-    def whole(seats: int) -> list[Tensor]:
-        return dense(x, parameters(w, range(w.size)), seats)
-
+    #: Every rank has the gate, as in data parallelism; an expert has one home.
+    dist.all_reduce(grads[1])
     # Other shapes of matrix products: rounding only.
-    w.check("output", y, lambda: whole(AMPLE)[0], slack=16)
-    w.check("gradients", grads, lambda: reference(w), slack=64)
-    w.check("scarce", few, lambda: whole(SCARCE)[0], slack=16)
-    w.check("kept", kept, lambda: whole(SCARCE)[1], slack=0)
-    counts = dict(calls=forward.count, backward_calls=backward.count)
-    counts["payload"] = forward.payload + backward.payload
-    given = dict(e=LOCAL, c=AMPLE, n=TOKENS, k=CHOICES, s=SCARCE, h=WIDTH, b=8)
-    report(w, given=given, dropped=int((1 - kept).sum()), **counts)
+    w.check("output", y, lambda: reference(x, whole, choices, seats)[0], 16)
+    w.check("gradients", grads, lambda: slopes(w, whole, choices, x), slack=64)
+    calls = {"calls": forward.count, "backward_calls": backward.count}
+    payload = forward.payload + backward.payload
+    dropped = overflow(w, x, mine, whole, choices, scarce_seats)
+    report(w, given={"itemsize": 8}, payload=payload, dropped=dropped, **calls)
 
 
 if __name__ == "__main__":

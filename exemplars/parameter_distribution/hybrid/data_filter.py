@@ -2,21 +2,23 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.hybrid.data_filter
 
-Source: Kahira et al. 2021 (ParaDL).
-
-Ranks stand in a table: a row is a group (a node), and has some samples; a
-column has one rank of every group, and some filters of each layer.
+Arrange the ranks in a table. A row is a group (a node), which takes some of
+the samples. A column has one rank of every group, all with the same filters.
 
               filters 1   filters 2
     samples 1   rank 0      rank 1     inside: all-gather y, all-reduce dx
     samples 2   rank 2      rank 3     between: all-reduce dw
 
-Inside, all move the activations of their own samples only; between, all move
-the gradients of their own filters only. Each cut divides what the other one
-sends, and together they allow as many ranks as samples times filters.
+Inside a group, ranks move activations of their own samples only; between
+groups, gradients of their own filters only. Each cut divides the traffic of
+the other, and together they allow as many ranks as samples times filters.
 
-A batch norm needs the mean of all samples: its 2C + 1 sums are added between
+A batch norm needs the mean over all samples: its 2C + 1 sums are added between
 the groups, forward and backward.
+
+How a layer is cut inside a group is filter parallelism, unchanged.
+
+Source: Kahira et al. 2021 (ParaDL).
 """
 
 from functools import partial
@@ -27,115 +29,134 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import NARROW, SAMPLES, Norm, Pass, cnns, convs, passes
+from exemplars.parameter_distribution.intra_layer import filter as filters
+from exemplars.runtime import World, meter, report, world
+from exemplars.workload import (
+    Norm,
+    Pass,
+    cnns,
+    convs,
+    cut_sizes,
+    images,
+    norm_sizes,
+    passes,
+)
 
-BATCH = 9  # samples: the groups' shares are uneven
 Group = dist.ProcessGroup
+CUTS = (1, 2, 4, 8)  # ranks that may share a layer: they divide its filters
 
 
-def grid(w: World) -> tuple[Group, Group]:
-    """As square a table as can be: this rank's row, and its column."""
-    cuts = [q for q in (8, 4, 2, 1) if w.size % q == 0]  # divide filters
-    fit = [q for q in cuts if w.size <= q * BATCH]
-    few = f"1, 2, 4 or {NARROW} parts of the filters x 1 to {BATCH} groups"
-    w.require(fit != [], f"{w.size} ranks are no grid: use {few}")
-    size = min(fit, key=lambda q: abs(q - w.size // q))
-    table = torch.arange(w.size).view(-1, size)
+def group_size(p: int) -> int:
+    """Ranks per group: at least as many as there are groups, if they can."""
+    #: A square table: neither the filters nor the samples are cut too finely.
+    fitting = [size for size in CUTS if p % size == 0]
+    for size in fitting:
+        if size >= p // size:
+            return size
+    return fitting[-1]
+
+
+def grid(w: World, batch: int) -> tuple[Group, Group]:
+    """This rank's row of the table, and its column."""
+    size = group_size(w.size)
+    groups = w.size // size
+    fits = f"{w.size} ranks are {groups} groups of {size}"
+    w.require(groups <= batch, f"{fits}: more than {batch} samples")
+    #: Neighbors in rank are neighbors in a node: rows get the fast links.
+    table = torch.arange(w.size).view(groups, size)
+    #: Every rank creates every group, in the same order.
     inside, _ = dist.new_subgroups_by_enumeration(table.tolist())
     between, _ = dist.new_subgroups_by_enumeration(table.T.tolist())
     return inside, between
 
 
-def part(t: Tensor, group: Group) -> Tensor:
-    """Of filters, in a row; of samples, in a column: this rank's."""
-    return t.tensor_split(group.size())[group.rank()].contiguous()
-
-
-class Sum(torch.autograd.Function):
-    """Over a group: of gradients, backward; if `both`, of values, forward."""
+class SumBetween(torch.autograd.Function):
+    """Over a column, both ways: every group uses the sum."""
 
     @staticmethod
-    def forward(ctx: Any, both: bool, group: Group, x: Tensor) -> Tensor:
-        ctx.group = group
-        x = x.clone(memory_format=torch.contiguous_format)
-        if both:
-            dist.all_reduce(x, group=group)
-        return x
+    def forward(ctx: Any, x: Tensor, between: Group) -> Tensor:
+        ctx.between = between
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=between)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, dx: Tensor) -> tuple[None, None, Tensor]:
-        with span("backward", cost=2):  # autograd has just done the work
-            dx = dx.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(dx, group=ctx.group)
-        return None, None, dx
+    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None]:
+        total = dx.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.between)
+        return total, None
 
 
-class Gather(torch.autograd.Function):
-    """Every rank made some channels: all of them forward, its own backward."""
+def networks(w: World, inside: Group, between: Group) -> list[nn.Module]:
+    """Filters cut inside the group; norms over the samples of all groups."""
 
-    @staticmethod
-    def forward(ctx: Any, inside: Group, y: Tensor) -> Tensor:
-        ctx.group = inside
-        every = [torch.empty_like(y) for _ in range(inside.size())]
-        dist.all_gather(every, y, group=inside)
-        return torch.cat(every, dim=1)
+    #: Of a sample, a group's ranks all compute the same sums: adding over the
+    #: column counts every sample once.
+    def total(sums: Tensor) -> Tensor:
+        return SumBetween.apply(sums, between)
 
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[None, Tensor]:
-        return None, part(dy.transpose(0, 1), ctx.group).transpose(0, 1)
-
-
-class Filter(nn.Module):
-    """A convolution of which this rank holds some filters."""
-
-    def __init__(self, whole: nn.Module, inside: Group) -> None:
-        super().__init__()
-        self.part, self.inside = whole, inside
-        for name, t in list(whole.named_parameters()):
-            setattr(whole, name, nn.Parameter(part(t.data, inside)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        with span("convolve", cost=1):
-            y = self.part(Sum.apply(False, self.inside, x))
-        return Gather.apply(self.inside, y)
+    return cnns(
+        w.device,
+        conv=lambda whole: filters.Filter(whole, inside),
+        norm=lambda whole: Norm(whole, total),
+    )
 
 
-def reference(w: World, samples: list[Tensor], row: Group, col: Group) -> Pass:
-    """One process; of it, this rank's samples and filters."""
-    y, dx, dw, dn = passes(cnns(w.device), samples)
-    y, dx = ([part(t, col) for t in each] for each in (y, dx))
-    return Pass(y, dx, [part(t, row) for t in dw], dn)
+def own_samples(x: Tensor, between: Group) -> Tensor:
+    """The samples of this rank's group."""
+    return x.tensor_split(between.size())[between.rank()].contiguous()
 
 
-def main(w: World) -> None:
-    inside, between = grid(w)
-    norm = partial(Norm, total=partial(Sum.apply, True, between))
-    nets = cnns(w.device, lambda conv: Filter(conv, inside), norm)
-    samples = [w.randn(BATCH, *s, of_rank=0) for s in SAMPLES]
-    learn = [p for net in nets for p in net.parameters()]
-    grads: list[Tensor] = []
-    memory = w.memory(parameters=lambda: learn, gradients=lambda: grads)
-    with memory, meter() as layers:
-        found = passes(nets, [part(x, between) for x in samples])
-        grads += found.dw + found.dn
+def agree(grads: list[Tensor], between: Group) -> None:
+    """Add up the gradients of all samples; ranks of a column have the same."""
     vector = parameters_to_vector(grads)
-    with meter() as exchange:
-        dist.all_reduce(vector, group=between)
+    #: Not over the row: its ranks hold other filters, and a sum of those
+    #: would fit in shape and mean nothing.
+    dist.all_reduce(vector, group=between)
     vector_to_parameters(vector, grads)
-    serial = None if w.dry else reference(w, samples, inside, between)
-    for claim, ours in found._asdict().items():
+
+
+def reference(w: World, samples: list[Tensor], size: int) -> Pass:
+    """One process; of it, this row's samples and this column's filters."""
+    row, column = divmod(w.rank, size)
+    found = filters.reference(w, samples, column, size)
+
+    def own(t: Tensor) -> Tensor:
+        return t.tensor_split(w.size // size)[row]
+
+    activations = [own(t) for t in found.activations]
+    return found._replace(
+        activations=activations, dx=[own(t) for t in found.dx]
+    )
+
+
+def main(w: World, *, batch: int = 9) -> None:
+    #: An odd number: with 2, 4 or 8 groups, some have one sample more.
+    inside, between = grid(w, batch)
+    nets = networks(w, inside, between)
+    samples = images(w, batch)
+    learned = [t for net in nets for t in net.parameters()]
+    grads: list[Tensor] = []
+    memory = w.memory(parameters=lambda: learned, gradients=lambda: grads)
+    with memory, meter() as layers:
+        found = passes(nets, [own_samples(x, between) for x in samples])
+        grads += found.dw + found.dn
+    with meter() as exchange:
+        agree(grads, between)
+    serial = None if w.dry else reference(w, samples, inside.size())
+    for claim, value in found._asdict().items():
         # Sums in another order, through up to 13 layers and their norms.
-        w.check(claim, ours, partial(getattr, serial, claim), slack=128)
-    x = sum(s.x.numel() for s in convs())
-    y = sum(s.y.numel() for s in convs())
-    n = sum(t.numel() for s in convs() for t in s.conv.parameters())
-    u, v = len(found.dn) // 2, sum(t.numel() for t in found.dn) // 2
-    given = dict(x=x, y=y, n=n, u=u, v=v, c=NARROW, s=BATCH, b=8)
-    gathered = layers.calls["all_gather"].payload
-    counts = dict(gathered=gathered, summed=layers.payload - gathered)
-    counts |= dict(exchanged=exchange.payload, ranks=w.size)
-    report(w, given=given | {"q": inside.size()}, **counts)
+        w.check(claim, value, partial(getattr, serial, claim), slack=128)
+    cut = sum(t.numel() for c in convs() for t in c.conv.parameters())
+    given = {"cut_weights": cut, "itemsize": 8}
+    report(
+        w,
+        given={**cut_sizes(convs()), **norm_sizes(), **given},
+        group=inside.size(),
+        gathered=layers.calls["all_gather"].payload,
+        summed=layers.calls["all_reduce"].payload,
+        exchanged=exchange.payload,
+    )
 
 
 if __name__ == "__main__":

@@ -2,147 +2,179 @@
 
     torchrun --standalone --nproc-per-node 8 -m exemplars.parameter_distribution.hybrid.three_d
 
-Source: Narayanan et al. 2021 (Megatron-LM on clusters).
-
-Ranks stand in a box: arange(p).view(D, S, T) gives each rank its place
-(d, s, t). Two ranks talk only along an axis. For 8 ranks:
+Arrange the ranks in a box, arange(p).view(D, S, T): each rank has a place
+(d, s, t), and two ranks communicate only along an axis. For 8 ranks:
 
           d=0     d=1
     s=0   0 1     4 5     along t   twice a micro-batch: all-reduce y, dx
     s=1   2 3     6 7     along s   once each way: y to s+1, dx to s-1
       t = 0 1     0 1     along d   once a step: all-reduce gradients
 
-Each axis leaves the others alone. The bubble is that of S stages, not of p;
-and a rank sums over d the gradient of its own part only, an S-th of a T-th.
-"""
+The axes do not disturb one another. The bubble is that of S stages, not of p
+ranks, and a rank sums over d the gradient of its own part only, an S-th of a
+T-th. The axis that communicates most, t, has its ranks side by side.
 
-from typing import Any
+How a layer is cut along t is tensor parallelism by column and row, unchanged.
+
+Source: Narayanan et al. 2021 (Megatron-LM on clusters).
+"""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
+from exemplars.parameter_distribution.intra_layer import (
+    tensor_parallel_column_row as tensor_parallel,
+)
 from exemplars.runtime import World, meter, report, span, world
 
-MICROS, ROWS, WIDTH, HIDDEN = 4, 3, 6, 19  # an odd number of neurons to cut
-SHAPES = (HIDDEN, WIDTH), (HIDDEN,), (HIDDEN, WIDTH), (WIDTH,)
-FORWARD, BACKWARD = 1, 2  # virtual seconds
 Group = dist.ProcessGroup
 
 
-def factors(p: int) -> tuple[int, int, int]:
-    """Twos go to stages, data and tensor in turn; the odd rest is data."""
-    twos = (p & -p).bit_length() - 1
-    stages, tensor = 2 ** ((twos + 2) // 3), 2 ** (twos // 3)
-    return p // stages // tensor, stages, tensor
+def axes(p: int, stages: int, tensor_ranks: int) -> tuple[int, int, int]:
+    """The box's lengths D, S, T. What p cannot fill has length 1."""
+    #: The tensor axis is given up first, and data is what remains.
+    if p % (stages * tensor_ranks) != 0:
+        tensor_ranks = 1
+    if p % stages != 0:
+        stages = 1
+    return p // (stages * tensor_ranks), stages, tensor_ranks
 
 
 class Place:
-    """Where this rank stands: its line along each axis."""
+    """Where this rank stands, and whom it talks to along each axis."""
 
-    def __init__(self, w: World) -> None:
-        box = torch.arange(w.size).view(factors(w.size))
-        d, self.stage, t = (box == w.rank).nonzero()[0].tolist()
-        self.stages: list[int] = box[d, :, t].tolist()
-        #: All ranks make all groups, in the same order.
-        data, tensor = box.movedim(0, -1).flatten(0, 1), box.flatten(0, 1)
-        self.data, _ = dist.new_subgroups_by_enumeration(data.tolist())
-        self.tensor, _ = dist.new_subgroups_by_enumeration(tensor.tolist())
-
-
-class Sum(torch.autograd.Function):
-    """Along t, one way: of values forward, or of gradients backward."""
-
-    @staticmethod
-    def forward(ctx: Any, onward: bool, group: Group, x: Tensor) -> Tensor:
-        ctx.onward, ctx.group = onward, group
-        x = x.clone(memory_format=torch.contiguous_format)
-        if onward:
-            dist.all_reduce(x, group=group)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, dx: Tensor) -> tuple[None, None, Tensor]:
-        dx = dx.clone(memory_format=torch.contiguous_format)
-        if not ctx.onward:
-            dist.all_reduce(dx, group=ctx.group)
-        return None, None, dx
+    def __init__(self, rank: int, lengths: tuple[int, int, int]) -> None:
+        box = torch.arange(dist.get_world_size()).view(lengths)
+        d, s, t = (box == rank).nonzero()[0].tolist()
+        self.stage, self.stages = s, lengths[1]
+        self.before = int(box[d, s - 1, t]) if s > 0 else None
+        self.after = int(box[d, s + 1, t]) if s + 1 < self.stages else None
+        #: Every rank creates every group, in the same order.
+        lines = box.movedim(0, -1).flatten(0, 1)
+        self.data, _ = dist.new_subgroups_by_enumeration(lines.tolist())
+        lines = box.flatten(0, 1)
+        self.tensor, _ = dist.new_subgroups_by_enumeration(lines.tolist())
 
 
 def perceptron(x: Tensor, layer: list[Tensor], group: Group) -> Tensor:
-    """Columns, then rows; the last bias is added once, after the sum."""
+    """Along t: columns, then rows, and one sum each way."""
     up, up_bias, down, bias = layer
-    hidden = (Sum.apply(False, group, x) @ up.T + up_bias).tanh()
-    return x + Sum.apply(True, group, hidden @ down) + bias
+    hidden = tensor_parallel.Enter.apply(x, group) @ up.T + up_bias
+    part = hidden.tanh() @ down
+    #: The last bias is whole everywhere, and added once, after the sum.
+    return x + tensor_parallel.Leave.apply(part, group) + bias
 
 
-def pipeline(at: Place, layer: list[Tensor], batch: Tensor) -> Tensor:
-    """GPipe along s: all forwards, all backwards; at the end, the loss."""
-    before, after = ([-1, *at.stages, -1][at.stage + i] for i in (0, 2))
-    kept = list[tuple[Tensor, Tensor]]()
+def pipeline(
+    at: Place, layer: list[Tensor], batch: Tensor, costs: tuple[float, float]
+) -> Tensor:
+    """Along s: all micro-batches forward, then all backward; the loss."""
+    kept = []
     for i, x in enumerate(batch.clone()):
-        if before >= 0:
-            dist.recv(x, before)
-        with span("F", label=i, cost=FORWARD):
+        #: Only the first stage has samples; the others receive activations.
+        if at.before is not None:
+            dist.recv(x, at.before)
+        with span("F", label=i, cost=costs[0]):
             y = perceptron(x.requires_grad_(), layer, at.tensor)
-        kept.append((x, y))
-        if after >= 0:
-            dist.send(y.detach(), after)
-    for i, (x, y) in reversed([*enumerate(kept)]):
-        dy = 2 * y.detach()  # of the sum of squares
-        if after >= 0:
-            dist.recv(dy, after)
-        with span("B", label=i, cost=BACKWARD):
+        kept.append((i, x, y))
+        if at.after is not None:
+            dist.send(y.detach(), at.after)
+    for i, x, y in reversed(kept):
+        #: Only the last stage has a loss, the sum of squares: its slope is 2y.
+        dy = 2 * y.detach()
+        if at.after is not None:
+            dist.recv(dy, at.after)
+        with span("B", label=i, cost=costs[1]):
             y.backward(dy)
-        if before >= 0 and x.grad is not None:
-            dist.send(x.grad.contiguous(), before)
-    return torch.stack([y.detach() for _, y in kept]).square().sum()
+        if at.before is not None:
+            assert x.grad is not None
+            dist.send(x.grad.contiguous(), at.before)
+    outputs = torch.stack([y.detach() for _, _, y in kept])
+    return outputs.square().sum()
+
+
+def agree(loss: Tensor, layer: list[Tensor], group: Group) -> Tensor:
+    """Along d: the loss and the gradients, summed over all samples."""
+    grads = [t.grad for t in layer if t.grad is not None]
+    #: One vector per step: the loss travels with the gradients.
+    sums = parameters_to_vector([loss, *grads])
+    dist.all_reduce(sums, group=group)
+    return sums
 
 
 def cut(layer: list[Tensor], group: Group) -> list[Tensor]:
-    """This rank's neurons: weights in, biases, weights out."""
-    parts = [x.tensor_split(group.size())[group.rank()] for x in layer[:3]]
-    return [*parts, layer[3]]  # the last bias is whole
+    """This rank's neurons: weights in, biases, weights out; a whole bias."""
+    *neurons, bias = layer
+    part, parts = group.rank(), group.size()
+    own = [x.tensor_split(parts)[part].clone() for x in neurons]
+    return [t.requires_grad_() for t in (*own, bias)]
 
 
-def network(w: World, stage: int) -> list[Tensor]:
-    seeds = enumerate(SHAPES, 4 * stage)  # or equal shapes would be equal
-    return [w.randn(*s, of_rank=i) / WIDTH for i, s in seeds]
+def network(w: World, stage: int, width: int, hidden: int) -> list[Tensor]:
+    """The whole weights of a stage, the same on every rank."""
+    shapes = (hidden, width), (hidden,), (hidden, width), (width,)
+    #: A seed for each: equal shapes of one seed would be equal numbers.
+    seeds = range(4 * stage, 4 * stage + 4)
+    return [w.randn(*s, seed=i) / width for i, s in zip(seeds, shapes)]
 
 
-def reference(w: World, at: Place, y: Tensor) -> Tensor:
-    """On one process: the loss, and the gradients of this rank's part."""
-    layers = [network(w, s) for s, _ in enumerate(at.stages)]
-    mine = [t.requires_grad_() for t in layers[at.stage]]
+def reference(
+    layers: list[list[Tensor]], x: Tensor, stage: int, part: int, parts: int
+) -> list[Tensor]:
+    """One process: the loss, and gradients of one part of one stage."""
+    mine = [t.requires_grad_() for t in layers[stage]]
     for up, up_bias, down, bias in layers:
-        y = y + (y @ up.T + up_bias).tanh() @ down + bias
-    loss = y.square().sum()
-    slopes = torch.autograd.grad(loss, mine)
-    return parameters_to_vector([loss, *cut([*slopes], at.tensor)]).detach()
+        x = x + (x @ up.T + up_bias).tanh() @ down + bias
+    loss = x.square().sum()
+    *grads, bias_grad = torch.autograd.grad(loss, mine)
+    own = [grad.tensor_split(parts)[part] for grad in grads]
+    return [loss.detach(), parameters_to_vector([*own, bias_grad])]
 
 
-def main(w: World) -> None:
-    at, (d, q, k) = Place(w), factors(w.size)
-    layer = [t.requires_grad_() for t in cut(network(w, at.stage), at.tensor)]
-    batch = w.randn(d, MICROS, ROWS, WIDTH, of_rank=0)
+def shape(at: Place) -> dict[str, int]:
+    """The box as this rank's groups show it."""
+    return {
+        "data": at.data.size(),
+        "stages": at.stages,
+        "tensor": at.tensor.size(),
+        "data_first": dist.get_global_rank(at.data, 0),
+        "tensor_first": dist.get_global_rank(at.tensor, 0),
+    }
+
+
+def main(
+    w: World,
+    *,
+    stages: int = 2,
+    tensor_ranks: int = 2,
+    microbatches: int = 4,
+    rows: int = 3,
+    width: int = 6,
+    hidden: int = 20,
+    forward: float = 1,
+    backward: float = 2,
+) -> None:
+    at = Place(w.rank, axes(w.size, stages, tensor_ranks))
+    layer = cut(network(w, at.stage, width, hidden), at.tensor)
+    batch = w.randn(at.data.size(), microbatches, rows, width, seed=0)
     with w.memory(parameters=lambda: layer), meter() as inner:
-        loss = pipeline(at, layer, batch[at.data.rank()])
-    grads = (t.grad for t in layer if t.grad is not None)
-    sums = parameters_to_vector([loss, *grads])
+        loss = pipeline(at, layer, batch[at.data.rank()], (forward, backward))
     with meter() as outer:
-        dist.all_reduce(sums, group=at.data)
+        sums = agree(loss, layer, at.data)
+    whole = [network(w, s, width, hidden) for s in range(at.stages)]
+    part, parts = at.tensor.rank(), at.tensor.size()
+    truth = reference(whole, batch, at.stage, part, parts)
     # Sums in another order, through all the stages each way.
-    w.check("gradients", sums[1:], lambda: reference(w, at, batch)[1:], 64)
-    if at.stage == q - 1:
-        w.check("loss", sums[0], lambda: reference(w, at, batch)[0], 16)
-    number = (at.data.rank() * q + at.stage) * k + at.tensor.rank()
-    found = dict(tensor_calls=inner.count, tensor_bytes=inner.payload)
-    found |= dict(messages=inner.calls["send"].count, sent=inner.bytes_sent)
-    found |= dict(data_calls=outer.count, data_bytes=outer.payload)
-    given = dict(m=MICROS, a=batch[0, 0].nbytes, h=WIDTH, u=HIDDEN, e=8)
-    given |= dict(d=d, q=q, k=k, f=FORWARD, b=BACKWARD)
-    report(w, given=given, ranks=w.size, place=number, **found)
+    w.check("gradients", sums[1:], lambda: truth[1], slack=64)
+    if at.after is None:
+        w.check("loss", sums[0], lambda: truth[0], slack=16)
+    t = {"tensor_calls": inner.count, "tensor_bytes": inner.payload}
+    s = {"messages": inner.calls["send"].count, "sent": inner.bytes_sent}
+    d = {"data_calls": outer.count, "data_bytes": outer.payload}
+    given = {"activation_bytes": batch[0, 0].nbytes, "itemsize": 8}
+    report(w, given=given, **shape(at), **t, **s, **d)
 
 
 if __name__ == "__main__":

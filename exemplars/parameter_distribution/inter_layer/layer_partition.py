@@ -1,136 +1,170 @@
-"""Layer partition: whole layers per rank; one computes while the others wait.
+"""Layer partition: each rank holds whole layers; one computes, the rest wait.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.inter_layer.layer_partition
 
-Source: Dean et al. 2012, section 3; Huang et al. 2019 (GPipe).
+Put each part of the network on a rank of its own. A batch passes through the
+ranks in turn, and its gradient returns in reverse order. For p = 3, with a
+backward twice as long as a forward, second by second:
 
-The network is cut into p runs of layers. A batch goes through the ranks in
-turn, and its gradient comes home in reverse:
-
-    rank 0  F . . . . . . B B     each rank holds about 1/p of the weights,
-    rank 1  . F . . . B B . .     and is busy for 1/p of the time
+    rank 0  F . . . . . . B B     Each rank holds 1/p of the weights
+    rank 1  . F . . . B B . .     and is busy for 1/p of the time.
     rank 2  . . F B B . . . .
 
-Only the activation at a cut travels. Where to cut is a matter of cost, not of
-number: layers differ, and so the cuts make the dearest rank as cheap as can
-be. That balances memory. It does not make anything faster: no two ranks ever
-compute at once, and only cutting the batch too (a pipeline) mends that.
+Only the activation at a cut travels, and its gradient. A partition saves
+memory and no time: no two ranks ever compute at once. A pipeline has the same
+parts on the same ranks, and cuts the batch as well.
+
+Source: Dean et al. 2012, section 3; Huang et al. 2019 (GPipe).
 """
 
-from itertools import count
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
 
 from exemplars.runtime import World, meter, report, span, world
-
-STEPS, ROWS, WIDTH, RATE = 2, 5, 8, 0.5
-FORWARD, BACKWARD = 1, 2  # virtual seconds of one matrix
-PATTERN = (6,), (3, 3), (2, 2, 2), (1,) * 6  # matrices of a layer
-SHARE = 6  # matrices of a rank, if the cuts are right
+from exemplars.workload import Step, Task, digits, equal_layers
 
 
-def costs(ranks: int) -> list[int]:
-    """Layers of all sizes, in no order that counting them would balance."""
-    return [c for q in range(ranks) for c in PATTERN[q % len(PATTERN)]]
+class Part:
+    """A rank's layers: one child of the model; the last rank has the rest."""
+
+    def __init__(self, w: World, task: Task) -> None:
+        self.task, model = task, task.model()
+        if not isinstance(model, nn.Sequential) or len(model) < w.size:
+            raise ValueError(
+                f"{w.size} ranks need {w.size} layers in sequence"
+            )
+        self.first, self.last = w.rank == 0, w.rank == w.size - 1
+        end = len(model) if self.last else w.rank + 1
+        children = [*model]
+        self.layers = nn.Sequential(*children[w.rank : end])
+        self.before = nn.Sequential(*children[: w.rank])
+        others = nn.Sequential(self.before, *children[end:])
+        #: Two ranks would each train a copy, and the copies would drift.
+        if not {*others.parameters()}.isdisjoint(self.layers.parameters()):
+            raise ValueError(f"rank {w.rank} shares weights with another rank")
+        #: On the meta device a tensor has a shape and no numbers: what the
+        #: other ranks hold takes no memory here.
+        self.before.to("meta")
+        self.layers.to(w.device)
+        self.shaped: dict[torch.Size, Tensor] = {}
+
+    @torch.no_grad()
+    def entering(self, x: Tensor) -> Tensor:
+        """The samples x on the first rank; elsewhere room for what comes."""
+        if self.first:
+            return x
+        #: Every rank works out the shape by itself, so no shape is sent.
+        if x.shape not in self.shaped:
+            self.shaped[x.shape] = self.before(x.to("meta"))
+        return torch.empty_like(self.shaped[x.shape], device=x.device)
+
+    def forward(self, x: Tensor, labels: Tensor, count: int) -> Tensor:
+        """What the layers make of x: on the last rank, loss per label."""
+        #: A leaf: backward ends here and leaves the gradient in x.grad.
+        x.requires_grad_(not self.first)
+        if self.last:
+            return self.task.loss(self.layers, x, labels) / count
+        return self.layers(x)
 
 
-def balanced(costs: list[int], ranks: int) -> list[list[int]]:
-    """Runs of layers for each rank, the dearest as cheap as it can be."""
-    least = max(*costs, -(-sum(costs) // ranks))
-    return next(
-        runs
-        for limit in count(least)
-        if len(runs := filled(costs, limit)) <= ranks
-    )
-
-
-def filled(costs: list[int], limit: int) -> list[list[int]]:
-    """As many layers as fit under the limit, then the next run."""
-    runs, cost = [list[int]()], 0
-    for i, c in enumerate(costs):
-        if cost + c > limit:
-            runs.append([])
-            cost = 0
-        runs[-1].append(i)
-        cost += c
-    return runs
-
-
-def step(w: World, part: nn.Sequential, batch: Tensor, work: int) -> Tensor:
-    """One batch there and back, and one update; the loss, on the last rank."""
-    first, last = w.rank == 0, w.rank == w.size - 1
-    x = batch.clone() if first else torch.empty_like(batch)
-    if not first:
+def there_and_back(
+    w: World, part: Part, x: Tensor, labels: Tensor, cost: dict[str, float]
+) -> float:
+    """One batch: receive, compute, send; then the same in reverse."""
+    if not part.first:
         dist.recv(x, w.rank - 1)
-    with span("F", cost=work * FORWARD):
-        y = part(x.requires_grad_())
-    dy = torch.empty_like(batch)
-    if not last:
+    with span("F", cost=cost["F"]):
+        y = part.forward(x, labels, labels.numel())
+    dy = torch.empty_like(y)
+    if not part.last:
         dist.send(y.detach(), w.rank + 1)
         dist.recv(dy, w.rank + 1)
-    with span("B", cost=work * BACKWARD):
-        loss = loss_of(y)
-        inputs = [x, *part.parameters()]
-        dx, *slopes = (
-            torch.autograd.grad(loss, inputs)
-            if last
-            else torch.autograd.grad(y, inputs, dy)
-        )
-    if not first:
-        dist.send(dx.contiguous(), w.rank - 1)
-    for weight, slope in zip(part.parameters(), slopes):
-        weight.data.sub_(slope, alpha=RATE)
-    return loss.detach()
+    with span("B", cost=cost["B"]):
+        #: The chain rule across ranks: dy is the gradient of the loss with
+        #: respect to what this rank sent, as the next rank computed it.
+        y.backward(None if part.last else dy)
+    if x.grad is not None:
+        dist.send(x.grad.contiguous(), w.rank - 1)
+    #: Only the last rank sees the loss.
+    return y.item() if part.last else float("nan")
 
 
-def loss_of(y: Tensor) -> Tensor:
-    return y.square().mean()
+def train(
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    forward: float = 1,
+    backward: float = 2,
+) -> Iterator[Step]:
+    """Plain SGD; forward and backward are virtual seconds on one rank."""
+    part = Part(w, task)
+    weights = [*part.layers.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=rate)
+    for step in range(steps):
+        x, labels = (t.to(w.device) for t in task.batch(step, batch))
+        cost = {"F": forward, "B": backward}
+        loss = there_and_back(w, part, part.entering(x), labels, cost)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield Step(samples=batch, loss=loss, weights=weights)
 
 
-def layer(i: int, matrices: int) -> nn.Module:
-    """A function of its number: every rank can make every layer."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(i)
-        pairs = [(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(matrices)]
-        return nn.Sequential(*(m for pair in pairs for m in pair)).double()
+def reference(
+    w: World, task: Task, *, steps: int, batch: int, rate: float
+) -> tuple[Tensor, Tensor]:
+    """The whole model on one process: its losses, and this rank's weights."""
+    model = task.model().to(w.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    losses = []
+    for step in range(steps):
+        x, labels = (t.to(w.device) for t in task.batch(step, batch))
+        total = F.cross_entropy(model(x), labels, reduction="sum")
+        losses.append(total / batch)
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    own = [*model.children()][w.rank].parameters()
+    return torch.stack(losses).detach(), parameters_to_vector(own).detach()
 
 
-def network(w: World, layers: list[int]) -> nn.Sequential:
-    """These layers of the whole."""
-    every = costs(w.size)
-    return nn.Sequential(*(layer(i, every[i]) for i in layers)).to(w.device)
-
-
-def reference(w: World, batch: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The whole network on one process; of its layers, this rank's."""
-    model = network(w, [*range(len(costs(w.size)))])
-    for _ in range(STEPS):
-        loss = loss_of(model(batch))
-        slopes = torch.autograd.grad(loss, [*model.parameters()])
-        for weight, slope in zip(model.parameters(), slopes):
-            weight.data.sub_(slope, alpha=RATE)
-    mine = balanced(costs(w.size), w.size)[w.rank]
-    return loss.detach(), [*model[mine[0] : mine[-1] + 1].parameters()]
-
-
-def main(w: World) -> None:
-    mine = balanced(costs(w.size), w.size)[w.rank]
-    part, batch = network(w, mine), w.randn(ROWS, WIDTH, of_rank=0)
-    work = sum(costs(w.size)[i] for i in mine)
-    memory = w.memory(parameters=part.parameters)
+def main(
+    w: World,
+    *,
+    steps: int = 2,
+    batch: int = 5,
+    rate: float = 0.5,
+    forward: float = 1,
+    backward: float = 2,
+) -> None:
+    #: One layer of 64 units for each rank; of the last one's 64 outputs, ten
+    #: stand for digits.
+    task = replace(digits, model=lambda: equal_layers(w.size, 64))
+    sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
+    cost: dict[str, Any] = {"forward": forward, "backward": backward}
+    seen: list[Step] = []
+    memory = w.memory(parameters=lambda: [*seen[-1].weights] if seen else [])
     with memory, meter() as moved:
-        losses = [step(w, part, batch, work) for _ in range(STEPS)]
-        memory.mark("step")
+        seen.extend(train(w, task, **sizes, **cost))
+        memory.mark("trained")
+    weights = parameters_to_vector(seen[-1].weights).detach()
     # The same operations in the same order: the same bits.
-    ours = [p.detach() for p in part.parameters()]
-    w.check("parameters", ours, lambda: reference(w, batch)[1], slack=0)
+    w.check("parameters", weights, lambda: reference(w, task, **sizes)[1], 0)
     if w.rank == w.size - 1:
-        w.check("loss", losses[-1], lambda: reference(w, batch)[0], slack=0)
-    given = dict(m=STEPS, a=batch.nbytes, c=SHARE, h=WIDTH, e=8)
-    given |= dict(f=FORWARD, b=BACKWARD)
-    state = memory.live("step")["parameters"]
+        losses = weights.new_tensor([step.loss for step in seen])
+        w.check("loss", losses, lambda: reference(w, task, **sizes)[0], 0)
+    state = memory.live("trained")["parameters"]
+    given = {"microbatches": steps, "activation_bytes": batch * 64 * 8}
+    given |= {"width": 64, "itemsize": 8}
     report(w, given=given, bytes_sent=moved.bytes_sent, state=state)
 
 

@@ -2,9 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.intra_layer.channel
 
-Source: Kahira et al. 2021 (ParaDL).
-
-A convolution sums over its input channels. Cut that sum into p parts: each
+A convolution sums over its input channels. Divide that sum into p parts: each
 rank convolves its channels with its part of every filter.
 
     forward    y = w1 * x1 + w2 * x2 + ..     all-reduce of y
@@ -12,11 +10,13 @@ rank convolves its channels with its part of every filter.
                dw1 from x1 and dy             nothing: dw1 is complete
 
 It is filter parallelism in a mirror: what is gathered there is summed here,
-and forward has become backward. An image has too few channels to cut, so every
-rank computes the first layer whole, and the cut begins with the second.
+and forward and backward trade places. An image has too few channels to cut,
+so every rank computes the first layer whole; the cut begins with the second.
 
-A bias is added after the sum; inside, it would count p times. No layer can be
-cut finer than one channel a rank: p is at most the narrowest layer's C.
+No layer can be cut finer than one channel per rank, so p is at most the number
+of input channels of the narrowest cut layer.
+
+Source: Kahira et al. 2021 (ParaDL).
 """
 
 from functools import partial
@@ -28,48 +28,62 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import NARROW, SAMPLES, Pass, cnns, convs, passes
+from exemplars.workload import (
+    NARROW,
+    Pass,
+    cnn_parameters,
+    cnns,
+    convs,
+    cut_sizes,
+    images,
+    passes,
+)
 
-BATCH = 2
+
+def shares(channels: int) -> list[int]:
+    """Channels of each rank; every layer is cut in the same proportion."""
+    p = dist.get_world_size()
+    if channels % NARROW or p > NARROW:
+        raise ValueError(
+            f"{channels} channels on {p} ranks: no {NARROW} parts"
+        )
+    #: Every layer has a multiple of the narrowest one's channels, so a rank
+    #: gets the same fraction of each of them.
+    bundles = torch.arange(NARROW).tensor_split(p)
+    return [len(bundle) * channels // NARROW for bundle in bundles]
 
 
-def parts(channels: int) -> list[int]:
-    """Channels of each rank; all layers are cut alike, in NARROW bundles."""
-    bundles = torch.arange(NARROW).tensor_split(dist.get_world_size())
-    return [len(b) * channels // NARROW for b in bundles]
-
-
-def mine(t: Tensor) -> Tensor:
-    """Of a map, a weight or its gradient: this rank's input channels."""
-    if t.dim() == 1 or t.shape[1] < NARROW:  # a bias; a first layer's weight
-        return t
-    return t.split(parts(t.shape[1]), dim=1)[dist.get_rank()].contiguous()
+def own_channels(t: Tensor) -> Tensor:
+    """Of a map or of a weight: this rank's input channels, a copy."""
+    share = shares(t.shape[1])
+    return t.split(share, dim=1)[dist.get_rank()].clone()
 
 
 class Enter(torch.autograd.Function):
-    """Every rank reads some channels: its own forward, all backward."""
+    """Into the cut layer: this rank's channels forward, all backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.channels = x.shape[1]
-        return mine(x)
+        return own_channels(x).contiguous()
 
     @staticmethod
     def backward(ctx: Any, dx: Tensor) -> Tensor:
-        sizes = parts(ctx.channels)
-        #: Channels first, and as many as the largest part has: the parts of
-        #: an all-gather must be equal.
-        with span("backward", cost=2):  # autograd has just done the work
-            padded = dx.new_zeros(max(sizes), len(dx), *dx.shape[2:])
-            padded[: dx.shape[1]] = dx.transpose(0, 1)
-        every = torch.cat([padded] * len(sizes))
+        share, p = shares(ctx.channels), dist.get_world_size()
+        #: Channels first, so that parts lie one behind the other; padded to
+        #: the largest share, because all-gather wants equal parts.
+        padded = dx.new_zeros(max(share), len(dx), *dx.shape[2:])
+        padded[: dx.shape[1]] = dx.transpose(0, 1)
+        every = padded.new_empty(p * len(padded), *padded.shape[1:])
+        #: The layer below is whole, and needs the gradient of all channels.
         dist.all_gather_single(every, padded)
-        kept = [part[:n] for part, n in zip(every.chunk(len(sizes)), sizes)]
-        return torch.cat(kept).transpose(0, 1).contiguous()
+        pairs = zip(every.chunk(p), share)
+        channels = torch.cat([part[:own] for part, own in pairs])
+        return channels.transpose(0, 1).contiguous()
 
 
 class Leave(torch.autograd.Function):
-    """Every rank has a term of y: a sum forward, a copy backward."""
+    """Out of the cut layer: a sum forward, a copy backward."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:
@@ -79,6 +93,7 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
+        #: No sum: every rank has computed the whole dy.
         return dy
 
 
@@ -87,60 +102,74 @@ class Channel(nn.Module):
 
     def __init__(self, whole: nn.Conv2d | nn.Conv3d) -> None:
         super().__init__()
-        self.weight = nn.Parameter(mine(whole.weight.data))
-        self.bias, self.stride = whole.bias, whole.stride
-        self.conv = F.conv2d if isinstance(whole, nn.Conv2d) else F.conv3d
+        if whole.groups != 1 or whole.padding_mode != "zeros":
+            raise ValueError(f"{whole}: only plain convolutions can be cut")
+        #: dw is complete here, from this rank's channels of x and all of dy.
+        own = own_channels(whole.weight.data)
+        self.weight = nn.Parameter(own, whole.weight.requires_grad)
+        self.bias = whole.bias
+        self.options: Any = whole.stride, whole.padding, whole.dilation
+        self.convolve = F.conv2d if own.dim() == 4 else F.conv3d
 
     def forward(self, x: Tensor) -> Tensor:
-        pad = self.weight.shape[-1] // 2
+        x = Enter.apply(x)
         with span("convolve", cost=1):
-            y = self.conv(Enter.apply(x), self.weight, None, self.stride, pad)
-        y = Leave.apply(y)
-        shape = (-1, *[1] * (y.dim() - 2))
-        return y if self.bias is None else y + self.bias.view(shape)
+            part = self.convolve(x, self.weight, None, *self.options)
+        y = Leave.apply(part)
+        if self.bias is None:
+            return y
+        #: After the sum: inside, the bias would count p times.
+        return y + self.bias.view(-1, *[1] * (y.dim() - 2))
 
 
 def cut(whole: nn.Module) -> nn.Module:
-    """All but first layers: theirs are the pixels' channels, 3 or 4."""
+    """All layers but the first, which reads an image of 3 or 4 channels."""
     assert isinstance(whole, nn.Conv2d | nn.Conv3d)
     return whole if whole.in_channels < NARROW else Channel(whole)
-
-
-def sizes() -> dict[str, int]:
-    """Elements of all maps x and y, of n weights that are cut, z that not."""
-    every = [s for s in convs() if s.x[0] >= NARROW]
-    x = BATCH * sum(s.x.numel() for s in every)
-    y = BATCH * sum(s.y.numel() for s in every)
-    n = sum(s.conv.weight.numel() for s in every)
-    z = sum(t.numel() for net in cnns("meta") for t in net.parameters()) - n
-    return dict(l=len(every), c=NARROW, x=x, y=y, n=n, z=z, b=8)
 
 
 def reference(w: World, samples: list[Tensor]) -> Pass:
     """The whole networks on one process; of their channels, this rank's."""
     found = passes(cnns(w.device), samples)
-    return found._replace(dw=[mine(t) for t in found.dw])
+
+    def own(t: Tensor) -> Tensor:
+        if t.dim() == 1 or t.shape[1] < NARROW:  # a bias, or a first layer
+            return t
+        bundles = t.unflatten(1, (NARROW, -1))
+        return bundles.tensor_split(w.size, 1)[w.rank].flatten(1, 2)
+
+    return found._replace(dw=[own(t) for t in found.dw])
 
 
-def main(w: World) -> None:
+def main(w: World, *, batch: int = 2) -> None:
     most = f"{w.size} ranks for {NARROW} channels: use at most {NARROW}"
     w.require(w.size <= NARROW, most)
     nets = cnns(w.device, conv=cut)
-    samples = [w.randn(BATCH, *s, of_rank=0) for s in SAMPLES]
-    learn = [p for net in nets for p in net.parameters()]
+    samples = images(w, batch)
+    learned = [t for net in nets for t in net.parameters()]
     memory = w.memory(
-        parameters=lambda: learn, gradients=lambda: [p.grad for p in learn]
+        parameters=lambda: learned, gradients=lambda: [t.grad for t in learned]
     )
     with memory, meter() as moved:
         found = passes(nets, samples)
     serial = None if w.dry else reference(w, samples)
-    for claim, ours in found._asdict().items():
+    for claim, value in found._asdict().items():
         # Sums in another order, through up to 13 layers and their norms.
-        w.check(claim, ours, partial(getattr, serial, claim), slack=64)
+        w.check(claim, value, partial(getattr, serial, claim), slack=64)
     gather, add = moved.calls["all_gather"], moved.calls["all_reduce"]
-    counts = dict(gathers=gather.count, gathered=gather.payload)
-    counts |= dict(sums=add.count, summed=add.payload, ranks=w.size)
-    report(w, given=sizes(), held=memory.live()["parameters"], **counts)
+    layers = [layer for layer in convs() if layer.x[0] >= NARROW]
+    weights = sum(layer.conv.weight.numel() for layer in layers)
+    rest = cnn_parameters() - weights
+    given = {"cut_weights": weights, "whole_weights": rest, "itemsize": 8}
+    report(
+        w,
+        given={**cut_sizes(layers), **given, "layers": len(layers)},
+        gathers=gather.count,
+        gathered=gather.payload,
+        sums=add.count,
+        summed=add.payload,
+        held=memory.live()["parameters"],
+    )
 
 
 if __name__ == "__main__":

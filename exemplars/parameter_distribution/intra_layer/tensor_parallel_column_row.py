@@ -2,24 +2,25 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.intra_layer.tensor_parallel_column_row
 
-Source: Shoeybi et al. 2019, section 3.
-
 Cut the first matrix of a pair by columns and the second by rows:
 
     y = act(x [A1 A2]) [B1]  =  act(x A1) B1 + act(x A2) B2
                        [B2]
 
-Every rank computes its own term, and one all-reduce adds them. The cut runs
-through the middle of the pair, where nothing is exchanged. Attention is such
-a pair too: queries, keys and values are cut by heads, the output by rows.
+Every rank computes its own term, and one all-reduce adds them up. The cut runs
+through the middle of the pair, where nothing is exchanged. Attention is such a
+pair too: queries, keys and values are cut by heads, the output by rows.
 
 Backward is the mirror image: what is summed forward is copied backward, and
 x, which every rank reads forward, gets the sum of all ranks' gradients. Leave
 that all-reduce out and the loss stays right, while all below learns wrongly.
 
     B batch   T tokens   H width
+
+Source: Shoeybi et al. 2019, section 3.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,121 +29,157 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import Block, attention, seeded
+from exemplars.workload import Block, attention
 
-BATCH, TOKENS, WIDTH, HEADS, LAYERS = 2, 5, 48, 24, 2
-WHOLE = tuple(f"{i}.norm" for i in range(LAYERS))
+Group = dist.ProcessGroup | None  # None: all ranks
 
 
 class Enter(torch.autograd.Function):
     """Into the split part: a copy forward, a sum backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, group: Group = None) -> Tensor:
+        ctx.group = group
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, dx: Tensor) -> Tensor:
+    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None]:
+        #: A copy: autograd may still need the tensor it handed us.
         dx = dx.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(dx)
-        return dx
+        #: x went into every rank's term, so its gradient is a sum over ranks.
+        dist.all_reduce(dx, group=ctx.group)
+        return dx, None
 
 
 class Leave(torch.autograd.Function):
     """Out of the split part: a sum forward, a copy backward."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
+    def forward(ctx: Any, y: Tensor, group: Group = None) -> Tensor:
         y = y.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(y)
+        dist.all_reduce(y, group=group)
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        return dy
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        #: No sum: dy is whole on every rank, and each term has slope 1.
+        return dy, None
 
 
 class SplitBlock(nn.Module):
     """This rank's part of a transformer layer: some heads, some neurons."""
 
-    def __init__(self, whole: nn.Module, w: World) -> None:
+    def __init__(self, whole: Block) -> None:
         super().__init__()
-        assert isinstance(whole, Block)
-        heads = torch.arange(WIDTH).view(HEADS, -1).tensor_split(w.size)
-        hidden = torch.arange(4 * WIDTH).tensor_split(w.size)[w.rank]
-        self.heads, columns = len(heads[w.rank]), heads[w.rank].flatten()
-        qkv = torch.cat([columns + i * WIDTH for i in range(3)])
+        r, p = dist.get_rank(), dist.get_world_size()
+        if p > whole.heads:
+            raise ValueError(f"{p} ranks for {whole.heads} heads")
+        width, inner = whole.out.out_features, whole.up.out_features
+        heads = torch.arange(width).view(whole.heads, -1).tensor_split(p)[r]
+        neurons = torch.arange(inner).tensor_split(p)[r]
+        self.heads, columns = len(heads), heads.flatten()
+        #: Queries, keys and values lie one below the other in one matrix:
+        #: each of the three has rows for these heads.
+        qkv = torch.cat([columns, columns + width, columns + 2 * width])
         self.norm1, self.norm2 = whole.norm1, whole.norm2
-        self.qkv, self.up = by_rows(whole.qkv, qkv), by_rows(whole.up, hidden)
-        self.out = by_columns(whole.out, columns)
-        self.down = by_columns(whole.down, hidden)
+        self.qkv = outputs(whole.qkv, qkv)
+        self.out = inputs(whole.out, columns)
+        self.up = outputs(whole.up, neurons)
+        self.down = inputs(whole.down, neurons)
         self.out_bias, self.down_bias = whole.out.bias, whole.down.bias
 
     def forward(self, x_BTH: Tensor) -> Tensor:
         with span("attention", cost=2):
             q, k, v = self.qkv(Enter.apply(self.norm1(x_BTH))).chunk(3, dim=-1)
+            #: A head needs no other head: attention runs as on one process.
             part = self.out(attention(q, k, v, self.heads))
         #: The bias is added after the sum: inside, it would count p times.
         x_BTH = x_BTH + Leave.apply(part) + self.out_bias
         with span("perceptron", cost=2):
-            h = self.up(Enter.apply(self.norm2(x_BTH)))
-            part = self.down(F.gelu(h))
+            hidden = self.up(Enter.apply(self.norm2(x_BTH)))
+            part = self.down(F.gelu(hidden))
         return x_BTH + Leave.apply(part) + self.down_bias
 
 
-def by_rows(whole: nn.Linear, keep: Tensor) -> nn.Linear:
-    """The outputs `keep`: a column split of the matrix that multiplies x."""
+def outputs(whole: nn.Linear, keep: Tensor) -> nn.Linear:
+    """A layer that computes only these outputs: the column split."""
+    #: torch stores the transpose, so the columns of the formula are rows here.
     part = nn.Linear(whole.in_features, len(keep)).to(whole.weight)
-    part.weight.data = whole.weight.data[keep].contiguous()
+    part.weight.data = whole.weight.data[keep]
     part.bias.data = whole.bias.data[keep]
-    return part
+    return part.requires_grad_(whole.weight.requires_grad)
 
 
-def by_columns(whole: nn.Linear, keep: Tensor) -> nn.Linear:
-    """The inputs `keep`: a row split, without the bias."""
+def inputs(whole: nn.Linear, keep: Tensor) -> nn.Linear:
+    """A layer that reads only these inputs, without bias: the row split."""
     part = nn.Linear(len(keep), whole.out_features, bias=False)
     part = part.to(whole.weight)
     part.weight.data = whole.weight.data[:, keep].contiguous()
-    return part
+    return part.requires_grad_(whole.weight.requires_grad)
 
 
-@seeded
-def network() -> nn.Sequential:
-    return nn.Sequential(*(Block(WIDTH, HEADS) for _ in range(LAYERS)))
+def network(w: World, width: int, heads: int, layers: int) -> list[Block]:
+    """The same layers on every call and every rank."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        blocks = [Block(width, heads).double() for _ in range(layers)]
+    return [block.to(w.device) for block in blocks]
 
 
-def gradients(x: Tensor, blocks: nn.Module) -> list[Tensor]:
-    """In the input, and in the norms, which every rank holds whole."""
-    whole = [p for n, p in blocks.named_parameters() if n.startswith(WHOLE)]
-    return [t.grad for t in (x, *whole) if t.grad is not None]
+def gradients(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [t.grad for t in tensors if t.grad is not None]
 
 
-def reference(w: World, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The whole network on one process."""
-    x, blocks = x.detach().requires_grad_(), network().to(w.device)
-    y = blocks(x)
+def reference(w: World, x: Tensor, whole: list[Block]) -> list[Tensor]:
+    """One process: the output, the gradients of x and of this rank's part."""
+    x = x.detach().requires_grad_()
+    y = nn.Sequential(*whole)(x)
     y.square().sum().backward()
-    return y, gradients(x, blocks)
+    found = [y.detach(), *gradients([x])]
+    for b in whole:
+        #: Whole on every rank: biases after a sum, and the norms.
+        found += gradients([b.out.bias, b.down.bias])
+        found += gradients([*b.norm1.parameters(), *b.norm2.parameters()])
+        for grad in gradients(b.qkv.parameters()):
+            by_head = grad.unflatten(0, (3, b.heads, -1))
+            found += [by_head.tensor_split(w.size, 1)[w.rank].flatten(0, 2)]
+        out, down = gradients([b.out.weight, b.down.weight])
+        by_head = out.unflatten(1, (b.heads, -1))
+        found += [by_head.tensor_split(w.size, 1)[w.rank].flatten(1)]
+        for grad in gradients(b.up.parameters()):
+            found += [grad.tensor_split(w.size)[w.rank]]
+        found += [down.tensor_split(w.size, 1)[w.rank]]
+    return found
 
 
-def main(w: World) -> None:
-    most = f"{w.size} ranks for {HEADS} heads: use at most {HEADS}"
-    w.require(w.size <= HEADS, most)
-    blocks = nn.Sequential(*(SplitBlock(b, w) for b in network().to(w.device)))
-    x = w.randn(BATCH, TOKENS, WIDTH, of_rank=0).requires_grad_()
-    with w.memory(parameters=blocks.parameters):
+def main(
+    w: World,
+    *,
+    batch: int = 2,
+    tokens: int = 5,
+    width: int = 48,
+    heads: int = 24,
+    layers: int = 2,
+) -> None:
+    w.require(w.size <= heads, f"{w.size} ranks for {heads} heads: too many")
+    w.require(width % heads == 0, f"{heads} heads do not divide {width}")
+    whole = network(w, width, heads, layers)
+    blocks = nn.Sequential(*(SplitBlock(block) for block in whole))
+    x = w.randn(batch, tokens, width, seed=0).requires_grad_()
+    with w.memory(parameters=blocks.parameters) as memory:
         with meter() as forward:
             y = blocks(x)
         with meter() as backward:
             y.square().sum().backward()
-    # Sums of p parts instead of one long sum, through LAYERS layers each way.
-    w.check("output", y, lambda: reference(w, x)[0], slack=16)
-    grads = gradients(x, blocks)
-    w.check("gradients", grads, lambda: reference(w, x)[1], slack=64)
-    sizes = dict(l=LAYERS, tokens=BATCH * TOKENS, h=WIDTH, b=8, heads=HEADS)
-    counts = dict(forward_calls=forward.count, backward_calls=backward.count)
+    truth = [] if w.dry else reference(w, x, network(w, width, heads, layers))
+    grads = gradients([x, *blocks.parameters()])
+    # Sums of p parts instead of one long sum, through all layers each way.
+    w.check("output", y, lambda: truth[0], slack=16)
+    w.check("gradients", grads, lambda: truth[1:], slack=64)
+    calls = {"forward_calls": forward.count, "backward_calls": backward.count}
     payload = forward.payload + backward.payload
-    report(w, given=sizes, payload=payload, ranks=w.size, **counts)
+    held = memory.live()["parameters"]
+    report(w, given={"itemsize": 8}, payload=payload, held=held, **calls)
 
 
 if __name__ == "__main__":

@@ -2,129 +2,155 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.memory_tiers.cpu_offload_optimizer
 
-Source: Ren et al. 2021 (ZeRO-Offload), sections 3 and 4.
-
-Forward and backward need weights and gradients, much arithmetic on few bytes;
-the update needs master weights and two moments as well, little arithmetic on
-many bytes. So the update is done where memory is cheap, and each rank does it
-for its own shard:
+Forward and backward need weights and gradients: much arithmetic on few bytes.
+The update needs master weights and two moments as well: little arithmetic on
+many bytes. So the update runs where memory is cheap, and each rank does it for
+its own shard:
 
     fast   forward, backward; reduce-scatter the gradient
-    down   the shard's gradient, fast to slow
+    down   the shard's gradient, from fast to slow memory
     slow   Adam, with the shard's master weights and moments
-    up     the shard's new weights, slow to fast
+    up     the shard's new weights, from slow to fast memory
     fast   all-gather the weights
 
 The moments never move. For each element of a shard one gradient goes down and
-one weight comes up, and with p ranks each moves a p-th, over a link of its
-own. On a CPU both tiers are host memory; the bytes counted are the same.
+one weight comes up, and each of p ranks moves 1/p of the model over a link of
+its own. On a CPU both tiers are host memory; the bytes counted are the same.
+
+Source: Ren et al. 2021 (ZeRO-Offload), sections 3 and 4.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 from torch.optim import Adam
 
+from exemplars.parameter_distribution.sharded.zero_1 import (
+    Flat,
+    Make,
+    alike,
+    reference,
+)
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import equal_layers
+from exemplars.workload import Optimizers, Step, Task, random_rows
 
-LAYERS, WIDTH, ROWS, STEPS = 3, 17, 50, 2
-SIZE = LAYERS * (WIDTH * WIDTH + WIDTH)  # 918
-MOMENTS = "exp_avg", "exp_avg_sq"
 SLOW = torch.device("cpu")
 
 
-class Replica:
-    """Weights and gradient in the fast tier, a shard of Adam in the slow."""
+class Link:
+    """The way between fast and slow memory; it knows what it has carried."""
 
-    def __init__(self, model: nn.Module, w: World) -> None:
-        size = SIZE + -SIZE % w.size  # padded: all shards are equal
-        zeros = torch.zeros(size, dtype=torch.double, device=w.device)
-        self.weights, self.slope, start = zeros, zeros.clone(), 0
-        for p in model.parameters():
-            place = slice(start, start := start + p.numel())
-            self.weights[place] = p.data.view(-1)
-            p.data = self.weights[place].view_as(p)
-            p.grad = self.slope[place].view_as(p)  # backward adds to it
-        self.shard = self.weights.view(w.size, -1)[w.rank].clone()
+    def __init__(self) -> None:
         self.bytes_down = self.bytes_up = 0
-        self.master = nn.Parameter(self.shard.to(SLOW, copy=True))
-        self.adam = Adam([self.master])
 
     def down(self, x: Tensor) -> Tensor:
-        """From fast to slow."""
+        """A copy in slow memory."""
         self.bytes_down += x.nbytes
         return x.to(SLOW, copy=True)
 
     def up(self, x: Tensor, into: Tensor) -> None:
-        """From slow to fast."""
+        """Overwrite a tensor in fast memory."""
         self.bytes_up += x.nbytes
         into.copy_(x)
 
+
+class Offloaded:
+    """An optimizer whose state, and whose work, are in slow memory.
+
+    `make` is any element-wise optimizer, such as torch.optim.AdamW.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        make: Make,
+        link: Link,
+        **options: Any,
+    ) -> None:
+        groups = alike(p for p in parameters if p.requires_grad)
+        self.flats = [Flat(group) for group in groups]
+        self.link = link
+        #: The optimizer knows these copies only, so its moments are slow too.
+        shards = [f.shard.detach().to(SLOW, copy=True) for f in self.flats]
+        self.masters = [nn.Parameter(shard) for shard in shards]
+        self.local = make(self.masters, **options)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for flat in self.flats:
+            for p in flat.parameters:
+                p.grad = None
+
     def step(self) -> None:
-        """Scatter, down, update, up, gather."""
-        dist.reduce_scatter_single(self.shard, self.slope)
-        with span("down"):
-            self.master.grad = self.down(self.shard)
+        """Reduce-scatter, down, update, up, all-gather."""
+        for flat, master in zip(self.flats, self.masters):
+            #: Before it goes down: a rank's link carries its shard alone.
+            mine = flat.scatter()
+            with span("down"):
+                master.grad = self.link.down(mine)
         with span("slow", cost=4):
-            self.adam.step()
-        with span("up"):
-            self.up(self.master.detach(), into=self.shard)
-        dist.all_gather_single(self.weights, self.shard)
-        self.slope.zero_()
-        self.master.grad = None
+            self.local.step()
+            #: Slow memory keeps master weights and moments, and no gradient.
+            self.local.zero_grad()
+        for flat, master in zip(self.flats, self.masters):
+            #: Into this rank's part of the weights that the model uses.
+            with span("up"):
+                self.link.up(master.detach(), into=flat.shard.detach())
+            #: Over the network, so that one link per rank carried 1/p.
+            flat.gather()
 
 
 def train(
-    w: World, model: nn.Module, replica: Replica, rows: Tensor
-) -> Iterator[int]:
-    """Each rank on its share of the rows."""
-    for step in range(STEPS):
+    w: World, task: Task, *, batch: int, steps: int, link: Link | None = None
+) -> Iterator[Step]:
+    """Train on this rank's share of every batch, with Adam."""
+    model = task.model().to(w.device)
+    optimizer = Offloaded(model.parameters(), Adam, link or Link())
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
+        optimizer.zero_grad()
         with span("fast", label=step, cost=3):
-            y = model(rows.tensor_split(w.size)[w.rank])
-            (y.square().sum() / ROWS).backward()
-        replica.step()
-        yield step
+            #: Times p, for the shards are means over the ranks.
+            loss = task.loss(model, x, y) * w.size / batch
+            loss.backward()
+        optimizer.step()
+        yield Step(batch, loss.item(), [*model.parameters()])
 
 
-def reference(w: World, rows: Tensor) -> Tensor:
-    """Adam on one process and one tier."""
-    model = equal_layers(LAYERS, WIDTH).to(w.device)
-    adam = Adam(model.parameters())
-    for _ in range(STEPS):
-        adam.zero_grad()
-        (model(rows).square().sum() / ROWS).backward()
-        adam.step()
-    return parameters_to_vector(model.parameters())
-
-
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0)
-    model = equal_layers(LAYERS, WIDTH).to(w.device)
-    replica = Replica(model, w)
-    state = replica.adam.state
+def main(
+    w: World,
+    *,
+    layers: int = 3,
+    width: int = 17,
+    batch: int = 50,
+    steps: int = 2,
+) -> None:
+    task = random_rows(w, layers, width)
+    weights, link, optimizers = list[Tensor](), Link(), Optimizers()
     memory = w.memory(
-        fast_weights=lambda: [replica.weights, replica.shard],
-        fast_gradients=lambda: [replica.slope],
-        slow_master=lambda: [replica.master, replica.master.grad],
-        slow_moments=lambda: [s[m] for s in state.values() for m in MOMENTS],
+        fast_weights=lambda: weights,
+        fast_gradients=lambda: [p.grad for p in weights],
+        slow_master=lambda: [*optimizers.weights(), *optimizers.gradients()],
+        slow_moments=optimizers.moments,
     )
-    with memory, meter() as moved:
-        for _ in train(w, model, replica, rows):
+    with optimizers, memory, meter() as moved:
+        for step in train(w, task, batch=batch, steps=steps, link=link):
+            weights[:] = step.weights
             memory.mark("step")
     # Another order of additions in the gradient, through Adam's division.
-    weights = replica.weights[:SIZE]
-    w.check("parameters", weights, lambda: reference(w, rows), slack=256)
+    truth = partial(reference, w, task, batch, steps)
+    w.check("parameters", weights, truth, slack=256)
     w.check_same("same", weights)
     live = memory.live("step")
-    found = {"down": replica.bytes_down, "up": replica.bytes_up}
-    found["fast"] = live["fast_weights"] + live["fast_gradients"]
-    found["slow"] = live["slow_master"] + live["slow_moments"]
-    given = {"n": SIZE, "b": 8, "t": STEPS}
-    report(w, given=given, volume=moved.wire, **found)
+    fast = live["fast_weights"] + live["fast_gradients"]
+    slow = live["slow_master"] + live["slow_moments"]
+    given = {"elements": sum(p.numel() for p in weights), "itemsize": 8}
+    found = {"down": link.bytes_down, "up": link.bytes_up, "fast": fast}
+    report(w, given=given, volume=moved.wire, slow=slow, **found)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.memory_tiers.model_spilling
 
-Source: Pudipeddi et al. 2020 (L2L).
-
 Layers are needed one after the other, so they can take turns in fast memory:
 
     forward    up 0, x0 -> x1    up 1, x1 -> x2    up 2, x2 -> y
@@ -11,138 +9,176 @@ Layers are needed one after the other, so they can take turns in fast memory:
                up 1              sum dw1, down     dx1
                up 0              sum dw0, down
 
-The largest layer, not the model, must fit: once for its weights, once for
-their gradient. Forward keeps a layer's input only, and backward computes the
+The largest layer must fit, not the model: once for its weights, once for their
+gradient. Forward keeps only the input of each layer, and backward computes the
 layer again; otherwise autograd would hold on to all the weights.
 
-A layer that leaves is dropped, not copied: slow memory has the same bits. So
-weights only come up, twice each but the last, and gradients only go down. On
-a CPU both tiers are host memory; the bytes counted are the same.
+A layer that leaves is dropped, not copied back: slow memory has the same bits.
+So weights only come up, each of them twice except for the last layer's, and
+gradients only go down. On a CPU both tiers are host memory; the bytes counted
+are the same.
+
+Source: Pudipeddi et al. 2020 (L2L).
 """
 
+import time
+from functools import partial
 from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from exemplars.parameter_distribution.memory_tiers import (
+    cpu_offload_optimizer as tiers,
+)
 from exemplars.runtime import World, meter, report, span, world
 
-WIDTHS = 7, 24, 31, 11, 19, 5  # of the layers' inputs, and of the output
-ROWS = 13
-SLOW = torch.device("cpu")
 
+class Spilled:
+    """Matrices in slow memory, of which one at a time is in fast memory."""
 
-class Fast:
-    """The small tier: a layer's weights, and their gradient once made."""
-
-    def __init__(self, w: World, slow: list[Tensor]) -> None:
-        self.device, self.slow = w.device, slow
-        self.layer = -1  # none yet
-        self.weights: Tensor | None = None
-        self.gradients: list[Tensor] = []
-        self.bytes_up = self.bytes_down = self.most = 0
-        self.memory = w.memory(
-            fast_weights=lambda: [self.weights],
-            fast_gradients=lambda: self.gradients,
-            slow=lambda: self.slow,
-        )
+    def __init__(
+        self, slow: list[Tensor], device: torch.device, link: tiers.Link
+    ) -> None:
+        self.slow, self.device, self.link = slow, device, link
+        self.layer: int | None = None
+        self.weights = torch.empty(0, device=device)
 
     def up(self, layer: int) -> Tensor:
-        """This layer's weights, in the place of another's."""
-        if self.weights is None or self.layer != layer:
-            self.weights = None  # first make room
+        """This layer's weights, in the place of another layer's."""
+        #: The last layer forward is the first one backward: it is still here.
+        if self.layer != layer:
+            #: First make room, or two layers would be here for a moment.
+            self.weights = torch.empty(0, device=self.device)
+            below = self.slow[layer]
+            self.weights = torch.empty_like(below, device=self.device)
             with span("up", label=layer):
-                source = self.slow[layer]
-                self.weights = source.to(self.device, copy=True)
-            self.bytes_up += source.nbytes
+                self.link.up(below, into=self.weights)
             self.layer = layer
-            self.moved("up")
         return self.weights
 
     def down(self, gradient: Tensor) -> Tensor:
-        """A gradient, summed over the ranks while it is here."""
-        self.gradients.append(gradient)
-        self.moved("here")
+        """A gradient in slow memory, summed over the ranks on its way."""
+        #: In fast memory, where the network is near.
         dist.all_reduce(gradient)
         with span("down", label=self.layer):
-            spilled = gradient.to(SLOW, copy=True)
-        self.bytes_down += spilled.nbytes
-        self.gradients.clear()
-        self.moved("down")
-        return spilled
+            return self.link.down(gradient)
 
-    def moved(self, what: str) -> None:
-        """After every move: is there more here than ever before?"""
-        self.memory.mark(what)
-        here = [t for t in (self.weights, *self.gradients) if t is not None]
-        self.most = max(self.most, sum(t.nbytes for t in here))
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Every layer's input, and the output."""
+        kept = [x]
+        for i in range(len(self.slow)):
+            #: Without a graph: it would hold on to the weights of all layers.
+            with torch.no_grad(), span("F", label=i, cost=1):
+                kept.append(self.apply(i, kept[-1], self.up(i)))
+        return kept
 
+    def backward(self, kept: list[Tensor], dy: Tensor) -> list[Tensor]:
+        """All layers' gradients in slow memory, for that of the output."""
+        gradients: list[Tensor] = []
+        for i in reversed(range(len(self.slow))):
+            #: The gradient of a layer's input is that of the output before.
+            dy, gradient = self.step_back(i, kept[i], dy)
+            gradients.insert(0, gradient)
+        return gradients
 
-def apply(layer: int, x: Tensor, weights: Tensor) -> Tensor:
-    y = x @ weights
-    return y.relu() if layer < len(WIDTHS) - 2 else y
+    def step_back(
+        self, i: int, x: Tensor, dy: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Through one layer: the gradients of its input and of its weights."""
+        inputs = x.detach().requires_grad_(), self.up(i).requires_grad_()
+        #: Once more forward, now with a graph, and back at once.
+        with span("B", label=i, cost=3):
+            y = self.apply(i, *inputs)
+            dx, gradient = torch.autograd.grad(y, inputs, dy)
+        return dx, self.down(gradient.contiguous())
 
-
-def forward(fast: Fast, x: Tensor) -> list[Tensor]:
-    """Every layer's input, and the output."""
-    kept = [x]
-    for i in range(len(fast.slow)):
-        weights = fast.up(i)
-        with torch.no_grad(), span("F", label=i, cost=1):
-            kept.append(apply(i, kept[-1], weights))
-        del weights  # or two layers would be here when the next comes
-    return kept
-
-
-def backward(fast: Fast, kept: list[Tensor]) -> list[Tensor]:
-    """The gradient of half the sum of squares, layer by layer, in slow."""
-    dy, slopes = kept.pop(), list[Tensor]()
-    for i in reversed(range(len(fast.slow))):
-        dy, slope = step_back(i, kept.pop(), fast.up(i), dy)
-        slopes.insert(0, fast.down(slope))
-        del slope
-    return slopes
+    def apply(self, i: int, x: Tensor, weights: Tensor) -> Tensor:
+        """A matrix, and a relu after each but the last."""
+        y = x @ weights
+        return y.relu() if i < len(self.slow) - 1 else y
 
 
-def step_back(
-    i: int, x: Tensor, weights: Tensor, dy: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Through one layer: the gradients of its input and of its weights."""
-    with span("B", label=i, cost=3):  # once more forward, then backward
-        inputs = x.requires_grad_(), weights.requires_grad_()
-        dx, slope = torch.autograd.grad(apply(i, *inputs), inputs, dy)
-    return dx, slope.contiguous()
+class Watched(tiers.Link):
+    """A link that remembers what it moves, while it is in fast memory."""
+
+    def __init__(self, w: World) -> None:
+        super().__init__()
+        self.weights, self.gradient = torch.empty(0), torch.empty(0)
+        self.before = StorageWeakRef(self.gradient.untyped_storage())
+        self.most = 0
+        self.memory = w.memory(
+            fast_weights=lambda: [self.weights],
+            fast_gradients=lambda: [self.gradient],
+        )
+
+    def up(self, x: Tensor, into: Tensor) -> None:
+        self.weights = into
+        self.memory.mark("up")
+        super().up(x, into)
+        self.weights = torch.empty(0)
+
+    def down(self, x: Tensor) -> Tensor:
+        #: A thread of gloo's may hold the gradient before for a moment longer
+        #: than its sum takes; a gradient that is kept outlives the deadline.
+        deadline = time.monotonic() + 1
+        while not self.before.expired() and time.monotonic() < deadline:
+            time.sleep(0)
+        self.before = StorageWeakRef(x.untyped_storage())
+        self.gradient = x
+        self.memory.mark("down")
+        now = self.memory.live()
+        self.most = max(self.most, now["fast_weights"] + now["fast_gradients"])
+        self.gradient = torch.empty(0)
+        return super().down(x)
 
 
-def network(w: World) -> list[Tensor]:
-    """Small whole numbers, so that sums are exact in whatever order."""
-    shapes = pairwise(WIDTHS)
-    return [w.randn(*s, of_rank=0).round().to(SLOW) for s in shapes]
+def network(w: World, layers: int, width: int) -> list[Tensor]:
+    """Uneven matrices of small whole numbers, so that sums are exact."""
+    widths = [3 + (5 + 7 * i) % width for i in range(layers + 1)]
+    matrices = (w.randn(*shape, seed=0) for shape in pairwise(widths))
+    return [matrix.round().to(tiers.SLOW) for matrix in matrices]
 
 
-def reference(w: World, rows: Tensor) -> list[Tensor]:
-    """All layers in one tier, all rows on one process."""
-    weights = [t.to(w.device).requires_grad_() for t in network(w)]
-    for i, t in enumerate(weights):
-        rows = apply(i, rows, t)
-    loss = rows.square().sum() / 2
-    return [g.to(SLOW) for g in torch.autograd.grad(loss, weights)]
+def reference(slow: list[Tensor], rows: Tensor) -> list[Tensor]:
+    """The gradients of half the sum of squares: one process, one tier."""
+    weights = [t.to(rows.device).requires_grad_() for t in slow]
+    y = rows
+    for matrix in weights[:-1]:
+        y = (y @ matrix).relu()
+    loss = (y @ weights[-1]).square().sum() / 2
+    return [g.to(tiers.SLOW) for g in torch.autograd.grad(loss, weights)]
 
 
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTHS[0], of_rank=0).round()
-    fast = Fast(w, network(w))
-    with fast.memory, meter() as moved:
-        kept = forward(fast, rows.tensor_split(w.size)[w.rank])
-        slopes = backward(fast, kept)
+def main(
+    w: World, *, layers: int = 5, width: int = 29, batch: int = 13
+) -> None:
+    slow = network(w, layers, width)
+    rows = w.randn(batch, len(slow[0]), seed=0).round()
+    link = Watched(w)
+    model = Spilled(slow, w.device, link)
+    with link.memory, meter() as moved:
+        kept = model.forward(rows.tensor_split(w.size)[w.rank])
+        gradients = model.backward(kept, dy=kept[-1])
     # Whole numbers below 2^53: the same bits, in whatever order.
-    w.check("gradients", slopes, lambda: reference(w, rows), slack=0)
-    found = dict(weights=fast.memory.peak["fast_weights"], fast=fast.most)
-    found |= dict(up=fast.bytes_up, down=fast.bytes_down)
-    sizes = [t.numel() for t in fast.slow]
-    given = dict(n=sum(sizes), m=max(sizes), z=sizes[-1], b=8)
-    report(w, given=given, payload=moved.payload, **found)
+    w.check("gradients", gradients, partial(reference, slow, rows), slack=0)
+    sizes = [t.numel() for t in slow]
+    report(
+        w,
+        given={
+            "elements": sum(sizes),
+            "largest_layer": max(sizes),
+            "last_layer": sizes[-1],
+            "itemsize": 8,
+        },
+        weights=link.memory.peak["fast_weights"],
+        fast=link.most,
+        up=link.bytes_up,
+        down=link.bytes_down,
+        payload=moved.payload,
+    )
 
 
 if __name__ == "__main__":

@@ -1,57 +1,60 @@
-"""Sharded parameter server: every rank serves a p-th of the weights.
+"""Sharded parameter server: every rank serves 1/p of the weights.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.parameter_server.sharded_parameter_server
 
-Source: Li et al. 2014; Jiang et al. 2020 (BytePS).
-
-One server's line carries everything that all workers push and pull. So cut
-the weights into k shards, each with a server of its own. With k = p, and a
-server beside every worker,
+A single server's link carries everything that all workers push and pull. So
+cut the weights into shards, each with its own server. With as many servers as
+workers, and one of each on every rank,
 
     push   rank r sends chunk q of its gradient to rank q, for all q but r
-    apply  rank q adds what it got, and steps its chunk
+    apply  rank q adds up what it received, and updates its chunk
     pull   rank q sends its new chunk to everyone else
 
-What rank r sends: its gradient without its own chunk, and its chunk p-1
-times. That is n - c + (p-1) c elements, about 2(p-1)/p of the tensor, and
-over all ranks exactly a ring's bytes. The star has become a reduce-scatter
-and an all-gather by direct messages, in which nobody is special any more.
+A rank sends its gradient without its own chunk, and its chunk p-1 times: about
+2(p-1)/p of the tensor, and over all ranks exactly the bytes of a ring. The
+star has become a reduce-scatter and an all-gather by direct messages, in which
+no rank is special any more.
+
+Source: Li et al. 2014; Jiang et al. 2020 (BytePS).
 """
+
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.optim import SGD
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import digits
-
-STEPS, BATCH, RATE = 3, 50, 0.1
+from exemplars.workload import Step, Task, digits
 
 
-def push(w: World, gradient: Tensor) -> Tensor:
-    """Send each chunk to its server; the sum of what came for mine."""
-    chunk = gradient.tensor_split(w.size)
-    came = {q: torch.empty_like(chunk[w.rank]) for q in others(w)}
-    exchange({q: chunk[q] for q in others(w)}, came)
-    came[w.rank] = chunk[w.rank]
-    total = torch.zeros_like(chunk[w.rank])
-    #: By rank, so that the sum has the same bits on every run.
-    for q in sorted(came):
-        total += came[q]
-    return total
+def push(gradient: Tensor) -> Tensor:
+    """Send each chunk to its server; the sum of all that came for mine."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    chunk = gradient.tensor_split(ranks)
+    came = {q: torch.empty_like(chunk[rank]) for q in others()}
+    exchange({q: chunk[q] for q in others()}, came)
+    #: The worker on the server's own rank pushes without a message.
+    came[rank] = chunk[rank]
+    #: Added in the order of the ranks, so that every run has the same bits.
+    return torch.stack([came[q] for q in range(ranks)]).sum(0)
 
 
-def pull(w: World, weights: Tensor) -> None:
-    """Send my chunk to everyone, and take theirs."""
-    chunk = weights.tensor_split(w.size)
-    mine = dict.fromkeys(others(w), chunk[w.rank])
-    exchange(mine, {q: chunk[q] for q in others(w)})
+def pull(weights: Tensor) -> None:
+    """Send my chunk to everyone, and receive theirs into the weights."""
+    chunk = weights.tensor_split(dist.get_world_size())
+    mine = chunk[dist.get_rank()]
+    exchange(dict.fromkeys(others(), mine), {q: chunk[q] for q in others()})
 
 
-def others(w: World) -> list[int]:
-    """Starting at the right, so that not all begin with the same server."""
-    return [(w.rank + i) % w.size for i in range(1, w.size)]
+def others() -> list[int]:
+    """All other ranks."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    #: Starting at the right, so that not all begin with the same server.
+    return [(rank + i) % ranks for i in range(1, ranks)]
 
 
 def exchange(out: dict[int, Tensor], into: dict[int, Tensor]) -> None:
@@ -62,64 +65,63 @@ def exchange(out: dict[int, Tensor], into: dict[int, Tensor]) -> None:
         work.wait()
 
 
-def train(w: World, model: nn.Module, weights: Tensor) -> None:
+def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
     """Every rank is a worker with a share and a server with a chunk."""
-    for step in range(STEPS):
-        x, y = digits.batch(step, BATCH)
-        rows = torch.arange(BATCH).tensor_split(w.size)[w.rank]
+    model = task.model().to(w.device)
+    weights = parameters_to_vector(model.parameters()).detach()
+    #: The model's parameters become views: what is pulled is what it uses.
+    vector_to_parameters(weights, model.parameters())
+    parameters = [*model.parameters()]
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
         with span("compute", label=step, cost=3):
             #: Divided by the whole batch: the servers only have to add.
-            slope = gradient(model, weights, x[rows], y[rows]) / BATCH
+            loss = task.loss(model, x, y) / batch
+            gradients = torch.autograd.grad(loss, parameters)
+        #: Between push and pull each element is updated once, by its server.
         with span("push"):
-            total = push(w, slope)
+            total = push(parameters_to_vector(gradients))
         with span("apply", label=step, cost=1):
-            weights.tensor_split(w.size)[w.rank].sub_(total, alpha=RATE)
+            weights.tensor_split(w.size)[w.rank].sub_(total, alpha=0.1)
         with span("pull"):
-            pull(w, weights)
+            pull(weights)
+        yield Step(batch, loss.item(), [weights])
 
 
-def gradient(
-    model: nn.Module, weights: Tensor, x: Tensor, y: Tensor
-) -> Tensor:
-    """Of the summed loss, as one vector."""
-    vector_to_parameters(weights, model.parameters())
-    device = weights.device
-    loss = digits.loss(model, x.to(device), y.to(device))
-    grads = torch.autograd.grad(loss, list(model.parameters()))
-    return torch.cat([g.view(-1) for g in grads])
+def reference(w: World, task: Task, batch: int, steps: int) -> Tensor:
+    """The weights after SGD on one process, on whole batches."""
+    model = task.model().to(w.device)
+    sgd = SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        x, y = (t.to(w.device) for t in task.batch(step, batch))
+        sgd.zero_grad()
+        (task.loss(model, x, y) / batch).backward()
+        sgd.step()
+    return parameters_to_vector(model.parameters())
 
 
-def start(w: World) -> tuple[nn.Module, Tensor]:
-    """The model that everyone begins with, and its weights as a vector."""
-    model = digits.model().to(w.device)
-    return model, parameters_to_vector(model.parameters()).detach()
-
-
-def reference(w: World) -> Tensor:
-    """One process, whole batches."""
-    model, weights = start(w)
-    for step in range(STEPS):
-        slope = gradient(model, weights, *digits.batch(step, BATCH)) / BATCH
-        weights = weights - RATE * slope
-    return weights
-
-
-def main(w: World) -> None:
-    model, weights = start(w)
-    memory = w.memory(parameters=lambda: [weights])
+def main(w: World, *, batch: int = 50, steps: int = 3) -> None:
+    weights: list[Tensor] = []
+    memory = w.memory(parameters=lambda: weights)
     with memory, meter() as moved:
-        train(w, model, weights)
+        for step in train(w, digits, batch=batch, steps=steps):
+            weights[:] = step.weights
+            memory.mark("step")
     # Another order of additions, through a few steps.
-    w.check("weights", weights, lambda: reference(w), slack=64)
+    truth = partial(reference, w, digits, batch, steps)
+    w.check("weights", weights[0], truth, slack=64)
     w.check_same("same", weights)
-    sent, got = moved.bytes_sent, moved.calls["recv"].payload
-    given = {"n": len(weights), "b": 8, "t": STEPS}
-    found = {"bytes_sent": sent, "bytes_received": got}
+    sent = torch.tensor(moved.bytes_sent, device=w.device)
+    counts = {
+        "bytes_sent": moved.bytes_sent,
+        "bytes_received": moved.calls["recv"].payload,
+    }
     if not w.dry:
-        total = torch.tensor(sent, device=w.device)
-        dist.all_reduce(total)
-        found["total"] = int(total)
-    report(w, given=given, **found)
+        dist.all_reduce(sent)
+        counts["total"] = int(sent)
+    given = {"elements": len(weights[0]), "itemsize": 8}
+    report(w, given=given, **counts)
 
 
 if __name__ == "__main__":

@@ -1,124 +1,179 @@
-"""ZeRO-1: each rank keeps 1/p of Adam's state, and updates 1/p of the weights.
+"""ZeRO-1: each rank keeps 1/p of the optimizer state, for 1/p of the weights.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.sharded.zero_1
 
-Source: Rajbhandari et al. 2020, section 5.1; Xu et al. 2020.
+In data parallelism every rank computes the same update from the same gradient
+and keeps the same optimizer state: p times the same work and the same bytes.
+But an all-reduce is a reduce-scatter followed by an all-gather, and the update
+fits between the two:
 
-In data parallelism every rank makes the same update from the same gradient,
-with the same two moments in memory: p times the same work and the same bytes.
-An all-reduce is a reduce-scatter and an all-gather; put the update between:
-
-    reduce-scatter   the gradient: each rank gets the sum of its shard
-    Adam             on the shard, with moments of the shard alone
+    reduce-scatter   the gradient: each rank gets the mean of its shard
+    update           the shard, with optimizer state for the shard alone
     all-gather       the new weights
 
-No byte more travels, and the moments shrink p-fold. With k micro-batches the
-gradients add up at home and travel once, so the volume does not depend on k.
+Not one byte more travels, and the optimizer state shrinks p-fold. With several
+micro-batches the gradients accumulate locally and travel once per step.
 
-Clipping needs the norm of the whole gradient. Every element is in exactly one
-shard, so the squares of the shards are summed over the ranks, as one number.
+Source: Rajbhandari et al. 2020, section 5.1; Xu et al. 2020.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_, parameters_to_vector
-from torch.optim import Adam
+from torch.nn.utils import vector_to_parameters
+from torch.optim import Adam, Optimizer
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import equal_layers
+from exemplars.workload import Optimizers, Step, Task, random_rows
 
-LAYERS, WIDTH, ROWS, STEPS, MICROS = 3, 17, 50, 2, 3
-SIZE = LAYERS * (WIDTH * WIDTH + WIDTH)  # 918
-CLIP = 0.01
-MOMENTS = "exp_avg", "exp_avg_sq"
+Make = Callable[..., Optimizer]
 
 
-class Replica:
-    """A whole model and gradient, and one shard of the optimizer."""
+class Flat:
+    """Parameters of one dtype as one vector; each rank owns a shard of it."""
 
-    def __init__(self, model: nn.Module, w: World) -> None:
-        #: Padded at the end, so that all shards are equal.
-        size = SIZE + -SIZE % w.size
-        zeros = torch.zeros(size, dtype=torch.double, device=w.device)
-        self.weights, self.slope, start = zeros, zeros.clone(), 0
-        for p in model.parameters():
-            place = slice(start, start := start + p.numel())
-            self.weights[place] = p.data.view(-1)
-            p.data = self.weights[place].view_as(p)
-            p.grad = self.slope[place].view_as(p)  # backward adds to it
-        #: A view: what Adam does to the shard is done to the weights.
-        self.shard = nn.Parameter(zeros.view(w.size, -1)[w.rank])
-        self.adam = Adam([self.shard])
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.weights = packed([p.detach() for p in parameters])
+        #: Views: what the optimizer does to the shard, it does to the model.
+        vector_to_parameters(self.weights, parameters)
+        shards = self.weights.view(dist.get_world_size(), -1)
+        self.shard = nn.Parameter(shards[dist.get_rank()])
+
+    def scatter(self) -> Tensor:
+        """The gradient's mean over all ranks, of this rank's shard."""
+        mine = torch.empty_like(self.shard, requires_grad=False)
+        #: A copy of the whole gradient, for as long as it travels.
+        whole = packed([gradient(p) for p in self.parameters])
+        dist.reduce_scatter_single(mine, whole)
+        return mine / dist.get_world_size()
+
+    def gather(self) -> None:
+        """Replace every shard of the weights by its owner's."""
+        #: A copy: input and output of a collective should not overlap.
+        dist.all_gather_single(self.weights, self.shard.detach().clone())
+
+
+def packed(tensors: Iterable[Tensor]) -> Tensor:
+    """All of them as one vector."""
+    vector = torch.cat([t.reshape(-1) for t in tensors])
+    #: Padded at the end, so that all shards have the same length.
+    return nn.functional.pad(vector, (0, -len(vector) % dist.get_world_size()))
+
+
+def gradient(p: Tensor) -> Tensor:
+    """Zeros where backward did not come along."""
+    return torch.zeros_like(p) if p.grad is None else p.grad
+
+
+def alike(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters by dtype, the frozen ones apart."""
+    groups: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
+    #: Without duplicates: a tied weight is one weight with one gradient.
+    for p in dict.fromkeys(parameters):
+        groups.setdefault((p.dtype, p.requires_grad), []).append(p)
+    return [*groups.values()]
+
+
+class Zero1:
+    """An optimizer of replicated weights that keeps a shard of its state.
+
+    `make` is any element-wise optimizer, such as torch.optim.AdamW. All ranks
+    start from the same weights, and backward leaves their gradients alone.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], make: Make, **options: Any
+    ) -> None:
+        groups = alike(p for p in parameters if p.requires_grad)
+        self.flats = [Flat(group) for group in groups]
+        #: It knows this rank's shards only, so its state is 1/p as well.
+        self.local = make([f.shard for f in self.flats], **options)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for flat in self.flats:
+            for p in flat.parameters:
+                p.grad = None
 
     def step(self) -> None:
-        """Scatter, clip, update, gather."""
-        mine = torch.empty_like(self.shard)
-        with span("scatter"):
-            dist.reduce_scatter_single(mine, self.slope)
-        square = mine.detach().square().sum()
-        dist.all_reduce(square)
-        self.norm = square.sqrt()
+        """Reduce-scatter the gradients, update the shards, all-gather."""
+        for flat in self.flats:
+            flat.shard.grad = flat.scatter()
         with span("update", cost=1):
-            self.shard.grad = mine * (CLIP / (self.norm + 1e-6)).clamp(max=1)
-            self.adam.step()
-        with span("gather"):
-            dist.all_gather_single(self.weights, self.shard.detach().clone())
-        self.slope.zero_()
-        self.shard.grad = None
+            self.local.step()
+        self.local.zero_grad()
+        for flat in self.flats:
+            flat.gather()
 
 
 def train(
-    w: World, model: nn.Module, replica: Replica, rows: Tensor
-) -> Iterator[int]:
-    """Each rank on its micro-batches; what travels, travels once a step."""
-    parts = rows.tensor_split(w.size * MICROS)
-    for step in range(STEPS):
-        for k in range(MICROS):
+    w: World, task: Task, *, batch: int, steps: int, microbatches: int
+) -> Iterator[Step]:
+    """Train on this rank's micro-batches of every batch, with Adam."""
+    model = task.model().to(w.device)
+    optimizer = Zero1(model.parameters(), Adam)
+    parts = w.size * microbatches
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(parts) for t in whole)
+        optimizer.zero_grad()
+        for k in range(microbatches):
+            part = w.rank * microbatches + k
             with span("compute", label=k, cost=3):
-                y = model(parts[w.rank * MICROS + k])
-                (y.square().sum() / ROWS).backward()
-        replica.step()
-        yield step
+                #: The mean over p ranks of p times the loss is the sum over
+                #: the ranks, which is right for uneven shares too.
+                loss = task.loss(model, x[part], y[part]) * w.size / batch
+                loss.backward()
+        optimizer.step()
+        yield Step(batch, loss.item(), [*model.parameters()])
 
 
-def reference(w: World, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Clipped Adam on one process, on the whole batch; weights and norm."""
-    model = equal_layers(LAYERS, WIDTH).to(w.device)
+def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:
+    """The weights after Adam on one process, on whole batches."""
+    model = task.model().to(w.device)
     adam = Adam(model.parameters())
-    for _ in range(STEPS):
+    for step in range(steps):
+        x, y = (t.to(w.device) for t in task.batch(step, batch))
         adam.zero_grad()
-        (model(rows).square().sum() / ROWS).backward()
-        norm = clip_grad_norm_(model.parameters(), CLIP)
+        (task.loss(model, x, y) / batch).backward()
         adam.step()
-    return parameters_to_vector(model.parameters()), norm
+    return [*model.parameters()]
 
 
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0)
-    model = equal_layers(LAYERS, WIDTH).to(w.device)
-    replica = Replica(model, w)
-    state = replica.adam.state
+def main(
+    w: World,
+    *,
+    layers: int = 3,
+    width: int = 17,
+    batch: int = 50,
+    steps: int = 2,
+    microbatches: int = 3,
+) -> None:
+    task = random_rows(w, layers, width)
+    weights, optimizers = list[Tensor](), Optimizers()
     memory = w.memory(
-        parameters=lambda: [replica.weights],
-        gradients=lambda: [replica.slope, replica.shard.grad],
-        optimizer=lambda: [s[m] for s in state.values() for m in MOMENTS],
+        parameters=lambda: weights,
+        gradients=lambda: [p.grad for p in weights],
+        optimizer=optimizers.moments,
     )
-    with memory, meter() as moved:
-        for _ in train(w, model, replica, rows):
+    sizes = {"batch": batch, "steps": steps, "microbatches": microbatches}
+    with optimizers, memory, meter() as moved:
+        for step in train(w, task, **sizes):
+            weights[:] = step.weights
             memory.mark("step")
     # Another order of additions in the gradient, through Adam's division.
-    weights = replica.weights[:SIZE]
-    w.check("parameters", weights, lambda: reference(w, rows)[0], slack=256)
-    w.check("norm", replica.norm, lambda: reference(w, rows)[1], slack=256)
+    truth = partial(reference, w, task, batch, steps)
+    w.check("parameters", weights, truth, slack=256)
     w.check_same("same", weights)
     live = memory.live("step")
-    kept = live["parameters"] + live["gradients"] + live["optimizer"]
-    big = moved.calls["reduce_scatter"].wire + moved.calls["all_gather"].wire
-    given = {"n": SIZE, "b": 8, "t": STEPS}
-    report(w, given=given, state=kept, volume=int(big), calls=moved.count)
+    state = live["parameters"] + live["gradients"] + live["optimizer"]
+    given = {"elements": sum(p.numel() for p in weights), "itemsize": 8}
+    report(w, given=given, state=state, volume=moved.wire, calls=moved.count)
 
 
 if __name__ == "__main__":

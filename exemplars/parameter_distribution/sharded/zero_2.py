@@ -1,138 +1,178 @@
-"""ZeRO-2: gradients, too, are kept in shards; each is whole for a moment.
+"""ZeRO-2: gradients, too, are kept in shards; a layer's is whole for a moment.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.sharded.zero_2
 
+The rank that updates a shard needs the gradient of that shard only. So the
+gradient of a unit (a layer) is reduce-scattered as soon as backward has
+finished it. Only the shard is kept; the whole gradient is dropped before the
+next unit's is computed.
+
+    backward   reduce-scatter the unit's gradient, add it to the shard's
+    step       update the shard; all-gather the new weights
+
+With one micro-batch that is the traffic of an all-reduce: gradients once,
+weights once. But a rank that has dropped the whole gradient cannot accumulate
+locally: each of m micro-batches scatters, m + 1 passes over the model where
+ZeRO-1 needs 2. The memory saved is paid for in bytes by those who accumulate.
+
 Source: Rajbhandari et al. 2020, section 5.2.
-
-Who updates a shard needs the gradient of that shard only. So a unit's (a
-layer's) gradient is reduce-scattered as soon as backward has made it, and
-only the shard is kept; the whole one is dropped before the next is made.
-
-    backward   reduce-scatter the unit's gradient, add to the shard's
-    step       Adam on the shard; all-gather the new weights
-
-With one micro-batch that is the traffic of an all-reduce: the gradients once,
-the weights once. But what was scattered cannot be added to at home: every one
-of k micro-batches scatters, k + 1 passes where ZeRO-1 needs 2. Memory that
-was saved is paid for in bytes, by those who accumulate.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.autograd import Variable
 from torch.optim import Adam
 
+from exemplars.parameter_distribution.sharded.zero_1 import (
+    Flat,
+    Make,
+    alike,
+    reference,
+)
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import equal_layers
-
-UNITS, WIDTH, ROWS, STEPS, MICROS = 3, 17, 50, 2, 3
-SIZE = WIDTH * WIDTH + WIDTH  # weights of a unit, 306
-MOMENTS = "exp_avg", "exp_avg_sq"
+from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 
-def flat(layer: nn.Module, w: World) -> Tensor:
-    """A layer's weights as a vector, padded so that all shards are equal."""
-    whole = torch.cat([p.data.view(-1) for p in layer.parameters()])
-    return nn.functional.pad(whole, (0, -len(whole) % w.size)).to(w.device)
+class Unit(Flat):
+    """Parameters whose gradients are kept in shards."""
 
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters)
+        self.missing = set(parameters)
+        for p in parameters:
+            #: Called when backward has added up all uses of p, so a tied
+            #: weight reports once, after the last of its layers.
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self.arrived)
 
-class Unit:
-    """A layer with whole weights, of which this rank updates one shard."""
+    def arrived(self, p: Tensor) -> None:
+        """The gradient of p is complete: is it the last of the unit's?"""
+        if len(self.missing) == len(self.parameters):
+            Variable._execution_engine.queue_callback(self.finish)
+        self.missing.discard(p)
+        if not self.missing:
+            self.keep_shard()
 
-    def __init__(self, layer: nn.Module, w: World) -> None:
-        self.whole = flat(layer, w)
-        #: A view: what Adam does to the shard is done to the weights.
-        self.shard = nn.Parameter(self.whole.view(w.size, -1)[w.rank])
-        self.shapes = {n: p.shape for n, p in layer.named_parameters()}
-        self.layer = layer.to("meta")  # its form, not its weights
-
-    def __call__(self, x: Tensor) -> Tensor:
-        whole = Use.apply(self.shard, self)
-        with span("forward", cost=1):
-            return functional_call(self.layer, self.named(whole), x)
-
-    def named(self, whole: Tensor) -> dict[str, Tensor]:
-        """The layer's weights, as views of the vector, without padding."""
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        parts = zip(self.shapes.items(), whole[:SIZE].split(sizes))
-        return {name: part.view(shape) for (name, shape), part in parts}
-
-    def gather(self) -> None:
-        """After the step: everybody's new shards."""
-        with span("gather"):
-            dist.all_gather_single(self.whole, self.shard.detach().clone())
-
-
-class Use(torch.autograd.Function):
-    """The whole weights forward; their gradient is scattered backward."""
-
-    @staticmethod
-    def forward(ctx: Any, shard: Tensor, unit: Unit) -> Tensor:
-        return unit.whole.view(-1)
-
-    @staticmethod
-    def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor, None]:
-        d_shard = d_whole.new_empty(len(d_whole) // dist.get_world_size())
+    def keep_shard(self) -> None:
+        """Add the mean of this rank's shard, and drop the whole gradient."""
         with span("scatter", cost=2):
-            dist.reduce_scatter_single(d_shard, d_whole.contiguous())
-        return d_shard, None  # autograd adds it to the shard's gradient
+            mine = self.scatter()
+        #: Added, not assigned: other micro-batches have been here before.
+        if self.shard.grad is None:
+            self.shard.grad = mine
+        else:
+            self.shard.grad += mine
+        #: Before the next layer's gradient, so that one is whole at a time.
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the whole gradient, or the part of it that there is."""
+        self.missing = set(self.parameters)
+        for p in self.parameters:
+            p.grad = None
+
+    def finish(self) -> None:
+        """When backward ends: has it used the unit only in part?"""
+        if any(p.grad is not None for p in self.parameters):
+            self.keep_shard()
+
+
+def units_of(module: nn.Module) -> Iterator[nn.Module]:
+    """The children; of a list or dict of modules, what is in it."""
+    for child in module.children():
+        has_forward = type(child).forward is not nn.Module.forward
+        yield from (child,) if has_forward else units_of(child)
+
+
+class Zero2:
+    """An optimizer that keeps shards of its state and of the gradients.
+
+    `make` is any element-wise optimizer, such as torch.optim.AdamW. All ranks
+    start from the same weights and use the same layers. A weight that several
+    children of the module share belongs to the first of them.
+    """
+
+    def __init__(self, module: nn.Module, make: Make, **options: Any) -> None:
+        self.units: list[Unit] = []
+        placed: set[nn.Parameter] = set()
+        for part in (*units_of(module), module):
+            free = [p for p in part.parameters() if p not in placed]
+            placed.update(free)
+            #: The last part is the module itself: weights of no child's.
+            groups = alike(p for p in free if p.requires_grad)
+            self.units += [Unit(group) for group in groups]
+        self.local = make([unit.shard for unit in self.units], **options)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        self.local.zero_grad()
+        for unit in self.units:
+            unit.drop()
+
+    def step(self) -> None:
+        """Update the shards, and gather everybody's."""
+        #: Element-wise: what a rank computes for its shard is what all would.
+        with span("update", cost=1):
+            self.local.step()
+        for unit in self.units:
+            unit.gather()
 
 
 def train(
-    w: World, units: list[Unit], adam: Adam, rows: Tensor
-) -> Iterator[int]:
-    """Each rank on its micro-batches; every one of them scatters."""
-    parts = rows.tensor_split(w.size * MICROS)
-    for step in range(STEPS):
-        adam.zero_grad()
-        for k in range(MICROS):
-            y = parts[w.rank * MICROS + k]
-            for unit in units:
-                y = unit(y)
-            (y.square().sum() / ROWS).backward()
-        with span("update", label=step, cost=1):
-            adam.step()
-        for unit in units:
-            unit.gather()
-        yield step
+    w: World, task: Task, *, batch: int, steps: int, microbatches: int
+) -> Iterator[Step]:
+    """Train on this rank's micro-batches of every batch, with Adam."""
+    model = task.model().to(w.device)
+    optimizer = Zero2(model, Adam)
+    parts = w.size * microbatches
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(parts) for t in whole)
+        optimizer.zero_grad()
+        for k in range(microbatches):
+            part = w.rank * microbatches + k
+            with span("forward", label=k, cost=1):
+                loss = task.loss(model, x[part], y[part]) * w.size / batch
+            #: Every micro-batch scatters: nothing whole is left to add to.
+            loss.backward()
+        optimizer.step()
+        yield Step(batch, loss.item(), [*model.parameters()])
 
 
-def reference(w: World, rows: Tensor) -> list[Tensor]:
-    """Adam on one process, on the whole batch."""
-    model = equal_layers(UNITS, WIDTH).to(w.device)
-    adam = Adam(model.parameters())
-    for _ in range(STEPS):
-        adam.zero_grad()
-        (model(rows).square().sum() / ROWS).backward()
-        adam.step()
-    return [flat(layer, w) for layer in model]
-
-
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0)
-    units = [Unit(layer, w) for layer in equal_layers(UNITS, WIDTH)]
-    weights = [u.whole for u in units]
-    adam = Adam([u.shard for u in units])
+def main(
+    w: World,
+    *,
+    units: int = 3,
+    width: int = 17,
+    batch: int = 50,
+    steps: int = 2,
+    microbatches: int = 3,
+) -> None:
+    task, optimizers = random_rows(w, units, width), Optimizers()
+    weights, ours = weights_of(w, task)
     memory = w.memory(
         parameters=lambda: weights,
-        gradients=lambda: [u.shard.grad for u in units],
-        optimizer=lambda: [s[m] for s in adam.state.values() for m in MOMENTS],
+        gradients=lambda: [p.grad for p in (*weights, *optimizers.weights())],
+        optimizer=optimizers.moments,
     )
-    with memory, meter() as moved:
-        for _ in train(w, units, adam, rows):
+    for p in weights:
+        p.register_post_accumulate_grad_hook(lambda _: memory.mark("whole"))
+    sizes = {"batch": batch, "steps": steps, "microbatches": microbatches}
+    with optimizers, memory, meter() as moved:
+        for _ in train(w, ours, **sizes):
             memory.mark("step")
     # Another order of additions in the gradient, through Adam's division.
-    w.check("parameters", weights, lambda: reference(w, rows), slack=256)
+    truth = partial(reference, w, task, batch, steps)
+    w.check("parameters", weights, truth, slack=256)
     w.check_same("same", weights)
     live = memory.live("step")
     state = live["parameters"] + live["gradients"] + live["optimizer"]
-    given = {"n": SIZE, "u": UNITS, "b": 8, "t": STEPS, "k": MICROS}
-    counts = {"calls": moved.count, "volume": moved.wire}
-    report(w, given=given, state=state, **counts)
+    found = {"state": state, "gradients": memory.peak["gradients"]}
+    given = {"unit_elements": width * width + width, "itemsize": 8}
+    report(w, given=given, volume=moved.wire, calls=moved.count, **found)
 
 
 if __name__ == "__main__":

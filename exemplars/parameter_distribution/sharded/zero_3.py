@@ -2,140 +2,184 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.sharded.zero_3
 
-Source: Rajbhandari et al. 2020, sections 5 and 7.
-
-A unit (a layer) is a flat vector, padded until p divides it. A rank keeps
-one shard of its weights, of its gradient and of Adam's two moments.
+A unit (a layer) is a flat vector, padded until p divides it. A rank keeps one
+shard of its weights, of its gradient and of the optimizer state.
 
     forward    all-gather the unit's weights, use them, drop them
     backward   all-gather them again, use them, drop them;
-               reduce-scatter the gradient: each rank gets its shard, summed
-    step       Adam on the shard; Adam is element-wise, so nothing is lost
+               reduce-scatter the gradient: each rank gets its shard's mean
+    step       update the shard; the optimizer is element-wise
 
-Three passes over the weights, where an all-reduce of gradients is two: half
-as much traffic again buys a p-th of the memory. There is room for one whole
-unit, and all take turns in it: what autograd saves for backward are views of
-the room, and they must show the right unit again when its backward begins.
+That is three passes over the weights where an all-reduce of gradients takes
+two: 50 % more traffic buys 1/p of the memory. There is room for one whole
+unit, and the units take turns in it. What autograd saves for backward are
+views of the room, so they must show the right unit again when its backward
+begins.
+
+Source: Rajbhandari et al. 2020, sections 5 and 7.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.nn.utils import vector_to_parameters
 from torch.optim import Adam
+from torch.utils._pytree import tree_leaves
 
+from exemplars.parameter_distribution.sharded import zero_1, zero_2
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import equal_layers
-
-UNITS, WIDTH, ROWS, STEPS = 3, 17, 24, 2
-SIZE = WIDTH * WIDTH + WIDTH  # weights of a unit, 306
-MOMENTS = "exp_avg", "exp_avg_sq"
+from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 
-def shard_of(layer: nn.Module, w: World) -> Tensor:
-    """This rank's p-th of a layer's weights."""
-    whole = torch.cat([p.data.view(-1) for p in layer.parameters()])
-    #: Padded at the end, so that all shards are equal. With many ranks the
-    #: last shards are nothing but padding.
-    whole = nn.functional.pad(whole, (0, -len(whole) % w.size))
-    return whole.view(w.size, -1)[w.rank].to(w.device, copy=True)
+class Unit(zero_2.Unit):
+    """Parameters that are kept in shards, and whole only while in use."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters)
+        #: A copy, so that the whole weights can leave.
+        mine = self.shard.detach().clone()
+        self.shard = nn.Parameter(mine, parameters[0].requires_grad)
+
+    def move(self, room: Tensor) -> None:
+        """Make the parameters views of a room that others use too."""
+        place = room.view(torch.uint8)[: self.weights.nbytes]
+        self.weights = place.view(self.weights.dtype)
+        vector_to_parameters(self.weights, self.parameters)
 
 
-class Unit:
-    """A layer whose weights live in shards, and are whole only in use."""
+class Zero3(nn.Module):
+    """Any module, of whose weights this rank keeps a shard.
 
-    def __init__(self, layer: nn.Module, w: World, room: Tensor) -> None:
-        self.shard, self.room = nn.Parameter(shard_of(layer, w)), room
-        self.shapes = {n: p.shape for n, p in layer.named_parameters()}
-        self.layer = layer.to("meta")  # its form, not its weights
+    The children are the units; their weights are whole inside their forward
+    and nowhere else. Weights that several children share, or that belong to
+    none, are gathered for the whole of forward and of backward.
+    """
 
-    def gather(self, *_: Tensor) -> None:
-        """Bring all shards into the room."""
-        with span("gather"):
-            #: Through .data, so that autograd does not take it for a change
-            #: of what it saved.
-            dist.all_gather_single(self.room.data, self.shard.data)
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.names = {p: name for name, p in module.named_parameters()}
+        children = [*zero_2.units_of(module)]
+        users = Counter(p for child in children for p in child.parameters())
+        self.units: list[Unit] = []
+        for child in children:
+            #: Shared weights are left to the module that contains all users.
+            own = [p for p in child.parameters() if users[p] == 1]
+            self.units += gathered(child, own)
+        #: The largest unit's memory is the room in which all take turns.
+        places = [unit.weights for unit in self.units]
+        for unit in self.units:
+            unit.move(max(places, key=lambda place: place.nbytes))
+        rest = [p for p in module.parameters() if users[p] != 1]
+        self.units += gathered(module, rest)
+        self.shards = nn.ParameterList(unit.shard for unit in self.units)
+        #: An optimizer shall see the shards only, so the whole weights become
+        #: plain attributes of their modules.
+        for m in module.modules():
+            for name in [*m._parameters]:
+                vars(m)[name] = m._parameters.pop(name)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        whole = Gather.apply(self.shard, self)
-        with span("forward", cost=1):
-            y = functional_call(self.layer, self.named(whole), x)
-        #: Called when the gradient of y is known: just before our backward.
-        y.register_hook(self.gather)
-        return y
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the module computes."""
+        return self.module(*inputs, **named)
 
-    def named(self, whole: Tensor) -> dict[str, Tensor]:
-        """The layer's weights, as views of the room, without the padding."""
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        parts = zip(self.shapes.items(), whole[:SIZE].split(sizes))
-        return {name: part.view(shape) for (name, shape), part in parts}
-
-
-class Gather(torch.autograd.Function):
-    """Shard to whole forward; the whole's gradient to the shard's backward."""
-
-    @staticmethod
-    def forward(ctx: Any, shard: Tensor, unit: Unit) -> Tensor:
-        ctx.unit = unit
-        unit.gather()
-        return unit.room.view(-1)
-
-    @staticmethod
-    def backward(ctx: Any, d_whole: Tensor) -> tuple[Tensor, None]:
-        with span("backward", cost=2):  # autograd has just done the work
-            d_shard = torch.empty_like(ctx.unit.shard)
-        dist.reduce_scatter_single(d_shard, d_whole.contiguous())
-        return d_shard, None
+    def whole(self) -> dict[str, Tensor]:
+        """A copy of all weights, by name."""
+        weights: dict[str, Tensor] = {}
+        for unit in self.units:
+            unit.gather()
+            for p in unit.parameters:
+                weights[self.names[p]] = p.detach().clone()
+        return weights
 
 
-def train(units: list[Unit], adam: Adam, share: Tensor) -> Iterator[int]:
-    """Each rank on its share of the rows."""
-    for step in range(STEPS):
-        adam.zero_grad()
-        y = share
+def gathered(module: nn.Module, own: list[nn.Parameter]) -> list[Unit]:
+    """Have the module's weights gathered before every use of them."""
+    units = [Unit(group) for group in zero_1.alike(own)]
+
+    def gather(*_: Any) -> None:
         for unit in units:
-            y = unit(y)
-        (y.square().sum() / ROWS).backward()
-        adam.step()
-        yield step
+            with span("gather"):
+                unit.gather()
+
+    #: Twice: what forward gathered is overwritten when backward begins.
+    module.register_forward_pre_hook(gather)
+    module.register_forward_hook(lambda m, x, y: on_gradient(y, gather))
+    return units
 
 
-def reference(w: World, rows: Tensor) -> list[Tensor]:
-    """Adam on one process; of its weights, what this rank would own."""
-    model = equal_layers(UNITS, WIDTH).to(w.device)
+def on_gradient(outputs: Any, hook: Callable[[Tensor], None]) -> None:
+    """Call the hook when an output's gradient is known.
+
+    That is just before backward comes to the module that computed it.
+    """
+    for y in tree_leaves(outputs):
+        if isinstance(y, Tensor) and y.requires_grad:
+            y.register_hook(hook)
+
+
+def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
+    """Train on this rank's share of every batch, with Adam."""
+    model = Zero3(task.model().to(w.device))
     adam = Adam(model.parameters())
-    for _ in range(STEPS):
+    for step in range(steps):
+        whole = (t.to(w.device) for t in task.batch(step, batch))
+        x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
         adam.zero_grad()
-        (model(rows).square().sum() / ROWS).backward()
+        with span("forward", cost=1):
+            loss = task.loss(model, x, y) * w.size / batch
+        with span("backward", cost=2):
+            loss.backward()
+        #: Element-wise, so a shard is updated as the whole would be.
         adam.step()
-    return [shard_of(layer, w) for layer in model]
+        yield Step(batch, loss.item(), [*model.parameters()])
 
 
-def main(w: World) -> None:
-    rows = w.randn(ROWS, WIDTH, of_rank=0)
-    room = rows.new_empty(SIZE + -SIZE % w.size)
-    units = [Unit(layer, w, room) for layer in equal_layers(UNITS, WIDTH)]
-    shards = [u.shard for u in units]
-    adam = Adam(shards)
+def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:
+    """The weights of one process; of each layer, this rank's shard."""
+    whole = zero_1.reference(w, task, batch, steps)
+    pairs = zip(whole[::2], whole[1::2])
+    layers = [torch.cat([weight.view(-1), bias]) for weight, bias in pairs]
+    length = -(-len(layers[0]) // w.size)
+    padded = [nn.functional.pad(layer, (0, w.size)) for layer in layers]
+    return [layer[w.rank * length :][:length] for layer in padded]
+
+
+def main(
+    w: World,
+    *,
+    units: int = 3,
+    width: int = 17,
+    batch: int = 24,
+    steps: int = 2,
+) -> None:
+    task = random_rows(w, units, width)
+    weights, ours = weights_of(w, task)
+    optimizers = Optimizers()
     memory = w.memory(
-        parameters=lambda: shards,
-        gradients=lambda: [s.grad for s in shards],
-        optimizer=lambda: [s[m] for s in adam.state.values() for m in MOMENTS],
-        gathered=lambda: [room],
+        parameters=optimizers.weights,
+        gradients=lambda: [p.grad for p in (*weights, *optimizers.weights())],
+        optimizer=optimizers.moments,
+        gathered=lambda: weights if optimizers.seen else [],
     )
-    with memory, meter() as moved:
-        for _ in train(units, adam, rows.tensor_split(w.size)[w.rank]):
+    for p in weights:
+        p.register_post_accumulate_grad_hook(lambda _: memory.mark("whole"))
+    with optimizers, memory, meter() as moved:
+        for _ in train(w, ours, batch=batch, steps=steps):
             memory.mark("step")
     # Another order of additions in the gradient, through Adam's division.
-    w.check("parameters", shards, lambda: reference(w, rows), slack=256)
-    live, most = memory.live("step"), memory.peak["gathered"]
+    truth = partial(reference, w, task, batch, steps)
+    w.check("parameters", optimizers.weights(), truth, slack=256)
+    live, peak = memory.live("step"), memory.peak
     state = live["parameters"] + live["gradients"] + live["optimizer"]
-    counts = {"calls": moved.count, "volume": moved.wire, "gathered": most}
-    given = {"n": SIZE, "u": UNITS, "b": 8, "t": STEPS}
-    report(w, given=given, state=state, **counts)
+    most = {kind: peak[kind] for kind in ("gathered", "gradients")}
+    counts = {"state": state, "calls": moved.count, "volume": moved.wire}
+    given = {"unit_elements": width * width + width, "itemsize": 8}
+    report(w, given=given, **most, **counts)
 
 
 if __name__ == "__main__":

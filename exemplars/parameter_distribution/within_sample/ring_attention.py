@@ -2,24 +2,24 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.parameter_distribution.within_sample.ring_attention
 
-Source: Liu et al. 2023, section 3; zigzag: Llama Team 2024, section 3.3.2.
-
 Each rank holds some tokens of one long sequence. While it attends to the keys
-and values it has, it passes them on, and after p-1 hops it has met them all.
-A softmax need not see all scores at once: keep the output so far and the
-logarithm of its normaliser, L, and mend both with every block that comes:
+and values it has, it passes them on; after p-1 hops it has met them all. A
+softmax need not see all scores at once: keep the output so far and the
+logarithm of its normalizer, L, and correct both with every block that arrives:
 
     L' = log(exp L + sum exp s)      out' = exp(L - L') out + exp(s - L') v
 
-Backward, keys and values go round again, and their gradients with them, which
-every rank adds to. These need one hop more than their keys, to get home.
+Backward, keys and values go round again, together with their gradients, to
+which every rank adds. The gradients make one hop more, to get home.
 
 A token attends to those before it, so whoever has the last tokens has the
 most work. Cut into 2p chunks, and give every rank an early and a late one:
 
     rank 0: chunks 0, 2p-1     rank 1: chunks 1, 2p-2     rank 2: ...
 
-    H heads   T tokens   t tokens of a rank   D width of a head
+    H heads   t tokens of a rank   D width of a head
+
+Source: Liu et al. 2023, section 3; zigzag: Llama Team 2024, section 3.3.2.
 """
 
 from typing import Any
@@ -27,30 +27,38 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import functional as F
 
 from exemplars.runtime import World, meter, report, span, world
-
-HEADS, WIDTH = 2, 4  # H, D
 
 
 def zigzag(tokens: int, p: int) -> list[Tensor]:
     """The tokens that each rank holds: one chunk early, one as late."""
+    #: The first chunk has the least past to look at and the last the most:
+    #: together they are as much work as the second and the last but one.
     chunks = torch.arange(tokens).tensor_split(2 * p)
     return [torch.cat([chunks[r], chunks[-1 - r]]) for r in range(p)]
 
 
+def owners() -> list[int]:
+    """Whose keys a rank has, hop by hop: its own, then its left neighbor's."""
+    r, p = dist.get_rank(), dist.get_world_size()
+    return [(r - hop) % p for hop in range(p)]
+
+
 def scores(q_HtD: Tensor, k_HtD: Tensor, past: Tensor) -> Tensor:
     """How well queries match keys; not at all where those are not past."""
-    s = q_HtD @ k_HtD.mT / WIDTH**0.5
+    s = q_HtD @ k_HtD.mT / q_HtD.shape[-1] ** 0.5
     return s.masked_fill(~past.to(s.device), float("-inf"))
 
 
-def start_hop(outgoing: Tensor, room: Tensor) -> list[dist.Work]:
+def start_hop(outgoing: Tensor, incoming: Tensor) -> list[dist.Work]:
     """Begin to send right and to receive from the left."""
     r, p = dist.get_rank(), dist.get_world_size()
+    #: In one batch: one by one, NCCL would have every rank wait in its send.
     pair = [
         dist.P2POp(dist.isend, outgoing, (r + 1) % p),
-        dist.P2POp(dist.irecv, room, (r - 1) % p),
+        dist.P2POp(dist.irecv, incoming, (r - 1) % p),
     ]
     return dist.batch_isend_irecv(pair)
 
@@ -67,18 +75,20 @@ class RingAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, held: list[Tensor]
     ) -> Tensor:
-        r, p = dist.get_rank(), dist.get_world_size()
+        mine, sequence = held[dist.get_rank()], owners()
         kv = torch.stack([k, v])
-        out, norm = 0 * q, q.new_full((*q.shape[:2], 1), -torch.inf)
-        for owner in (i % p for i in range(r, r - p, -1)):
-            past = held[r][:, None] >= held[owner]
-            room = kv.new_empty(2, HEADS, len(held[owner - 1]), WIDTH)
-            last = owner == (r + 1) % p
-            hop = [] if last else start_hop(kv, room)
+        out = torch.zeros_like(q)
+        norm = q.new_full((*q.shape[:2], 1), -torch.inf)
+        for owner in sequence:
+            past = mine[:, None] >= held[owner]
+            #: Shares differ in size: room for those of the next owner.
+            room = kv.new_empty(2, len(q), len(held[owner - 1]), q.shape[2])
+            hop = [] if owner == sequence[-1] else start_hop(kv, room)
             #: While the next keys are on their way.
             with span("attend", label=owner, cost=int(past.sum())):
                 s = scores(q, kv[0], past)
                 new = torch.logaddexp(norm, s.logsumexp(-1, keepdim=True))
+                #: What earlier blocks gave shrinks as the normalizer grows.
                 out = (norm - new).exp() * out + (s - new).exp() @ kv[1]
             finish(hop)
             norm, kv = new, room
@@ -88,58 +98,69 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        r, p = dist.get_rank(), dist.get_world_size()
         q, k, v, out, norm = ctx.saved_tensors
-        kv, dkv, dq = torch.stack([k, v]), q.new_zeros(2, *k.shape), 0 * q
-        for owner in (i % p for i in range(r, r - p, -1)):
-            past = ctx.held[r][:, None] >= ctx.held[owner]
+        held, sequence = ctx.held, owners()
+        mine = held[dist.get_rank()]
+        kv, dkv = torch.stack([k, v]), q.new_zeros(2, *k.shape)
+        dq = torch.zeros_like(q)
+        for owner in sequence:
+            past = mine[:, None] >= held[owner]
             with span("return", label=owner, cost=2 * int(past.sum())):
+                #: The weights of forward again, from the whole row's norm.
                 a = (scores(q, kv[0], past) - norm).exp()
                 change = dout @ kv[1].mT - (dout * out).sum(-1, keepdim=True)
-                ds = a * change / WIDTH**0.5
+                ds = a * change / q.shape[2] ** 0.5
                 dq += ds @ kv[0]
                 dkv += torch.stack([ds.mT @ q, a.mT @ dout])
+            if len(sequence) == 1:
+                break
             #: The last hop brings gradients home; their keys are known there.
-            last = owner == (r + 1) % p
-            moving = dkv if last else torch.cat([dkv, kv])
-            there = len(ctx.held[owner - 1])
-            room = q.new_empty(len(moving), HEADS, there, WIDTH)
-            if p > 1:
-                finish(start_hop(moving, room))
-                dkv, kv = room[:2], room[2:]
+            moving = dkv if owner == sequence[-1] else torch.cat([dkv, kv])
+            there = len(held[owner - 1])
+            room = q.new_empty(len(moving), len(q), there, q.shape[2])
+            finish(start_hop(moving, room))
+            dkv, kv = room[:2], room[2:]
         return dq, dkv[0], dkv[1], None
 
 
-def reference(w: World, n: int) -> tuple[Tensor, list[Tensor]]:
-    """The whole sequence on one process: output, and gradients of q, k, v."""
-    qkv = w.randn(3, HEADS, n, WIDTH, of_rank=0).requires_grad_()
-    past = torch.ones(n, n, dtype=torch.bool).tril()
-    out = scores(qkv[0], qkv[1], past).softmax(-1) @ qkv[2]
-    out.backward(w.randn(HEADS, n, WIDTH, of_rank=0))
-    mine = zigzag(n, w.size)[w.rank].to(w.device)
-    assert qkv.grad is not None
-    return out[:, mine], list(qkv.grad[:, :, mine])
+def reference(qkv: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+    """The whole sequence on one process: output, and gradient of q, k, v."""
+    qkv = qkv.detach().requires_grad_()
+    q, k, v = qkv
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    (dqkv,) = torch.autograd.grad(out, qkv, dout)
+    return out, dqkv
 
 
-def main(w: World) -> None:
-    n = 7 * w.size + 5  # tokens: some ranks get one more than others
-    held = zigzag(n, w.size)
+def main(
+    w: World,
+    *,
+    tokens_per_rank: int = 7,
+    extra_tokens: int = 5,  # some ranks get one more than others
+    heads: int = 2,
+    head_width: int = 4,
+) -> None:
+    tokens = tokens_per_rank * w.size + extra_tokens
+    held = zigzag(tokens, w.size)
     mine = held[w.rank].to(w.device)
-    whole = w.randn(3, HEADS, n, WIDTH, of_rank=0)
+    whole = w.randn(3, heads, tokens, head_width, seed=0)
+    dout = w.randn(heads, tokens, head_width, seed=0)
     qkv = [t.requires_grad_() for t in whole[:, :, mine]]
-    dout = w.randn(HEADS, n, WIDTH, of_rank=0)[:, mine]
-    grads = list[Tensor]()
+    grads: list[Tensor] = []
     with w.memory(tokens=lambda: qkv, gradients=lambda: grads):
         with meter() as forward:
             out = RingAttention.apply(*qkv, held)
         with meter() as backward:
-            grads += torch.autograd.grad(out, qkv, dout)
-    # Up to n terms in another order, and p times rescaled.
-    w.check("output", out, lambda: reference(w, n)[0], slack=16)
-    w.check("gradients", grads, lambda: reference(w, n)[1], slack=64)
-    given = {"n": n, "h": HEADS * WIDTH, "b": 8}
+            grads += torch.autograd.grad(out, qkv, dout[:, mine])
+    if not w.dry:
+        truth, slopes = reference(whole, dout)
+        # Up to all tokens in another order, and p times rescaled.
+        w.check("output", out, lambda: truth[:, mine], slack=16)
+        w.check("gradients", grads, lambda: [*slopes[:, :, mine]], slack=64)
+    width = heads * head_width
     pairs = sum(int(e.cost) for e in forward.events if e.name == "attend")
-    sent = dict(forward=forward.bytes_sent, backward=backward.bytes_sent)
+    sent = {"forward": forward.bytes_sent, "backward": backward.bytes_sent}
+    given = {"tokens": tokens, "width": width, "itemsize": 8}
     report(w, given=given, pairs=pairs, **sent)
 
 

@@ -2,11 +2,9 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.asynchronous.downpour
 
-Source: Dean et al. 2012, section 4.1, fetching and pushing at every step.
-
 Rank 0 holds the weights and counts their versions; the others are W = p-1
-workers. A worker reads, computes, pushes, and reads again. Nobody waits for
-anybody, so other updates slip in between a worker's read and its push:
+workers. A worker reads, computes, pushes, and reads again. No worker waits
+for another, so other updates slip in between a worker's read and its push:
 
     staleness = version when the gradient is applied - version it was read at
 
@@ -16,133 +14,160 @@ versions old, and the others hardly notice it. Nothing bounds that number:
 double k and it doubles. What is saved in waiting is paid in age.
 
 Time is virtual: the server knows by name whose gradient comes next.
+
+Source: Dean et al. 2012, section 4.1, fetching and pushing at every step.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import nan
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import digits
+from exemplars.runtime import World, meter, one_slow, report, span, world
+from exemplars.workload import Step, Task, digits
 
-SECONDS = 9  # virtual; who is faster makes more updates
-SLOWDOWN = 3  # of worker 1
-RATE, BATCH = 0.05, 8
-
-
-def seconds(q: int, k: int) -> int:
-    """How long worker q takes for a step: worker 1 is k times slower."""
-    return k if q == 1 else 1
+Clock = Callable[[int, int], float]  # rank, step: virtual seconds
+Events = Iterator[tuple[str, int]]  # what the server does, and for whom
+Updates = Iterator[tuple[int, int, int]]  # step, worker, version it read
 
 
-class Server:
-    """Whose gradient comes next, and how old it is. Holds no tensor."""
-
-    def __init__(self, workers: int, k: int) -> None:
-        self.workers, self.k = range(1, workers + 1), k
-        self.version = 0
-        self.read_at = dict.fromkeys(self.workers, 0)
-        self.ages = {q: list[int]() for q in self.workers}  # of gradients
-        self.due: list[tuple[int, int]] = []
-
-    def read(self, q: int, now: int) -> None:
-        """Worker q reads now; its gradient is due when it has computed."""
-        self.read_at[q] = self.version
-        heapq.heappush(self.due, (now + seconds(q, self.k), q))
-
-    def run(self) -> Iterator[tuple[str, int]]:
-        """In order of virtual time: answer q's read, or take q's gradient."""
-        for q in self.workers:
-            self.read(q, 0)
-            yield "answer", q
-        while self.due:
-            now, q = heapq.heappop(self.due)
-            self.ages[q].append(self.version - self.read_at[q])
+def arrivals(workers: range, duration: float, clock: Clock) -> Events:
+    """In order of virtual time: take q's gradient, answer q's read."""
+    steps = dict.fromkeys(workers, 0)
+    #: A heap, not a scan: the next of a thousand workers in ten steps.
+    due = [(0.0, q) for q in workers]
+    while due:
+        now, q = heapq.heappop(due)
+        if steps[q] > 0:  # at first there is nothing to take
             yield "take", q
-            self.version += 1
-            if len(self.ages[q]) < SECONDS // seconds(q, self.k):
-                self.read(q, now)
-                yield "answer", q
-
-    def steady(self) -> list[int]:
-        """All ages but those of each worker's first gradient."""
-        return [age for ages in self.ages.values() for age in ages[1:]]
+        #: Whoever has pushed reads again at once, whatever the others do.
+        ends = now + clock(q, steps[q])
+        if ends <= duration:
+            yield "answer", q
+            steps[q] += 1
+            heapq.heappush(due, (ends, q))
 
 
-def serve(weights: Tensor, server: Server) -> None:
-    """Apply what arrives, at once; send the newest weights back."""
-    arrived = torch.empty_like(weights)
-    for what, q in server.run():
-        if what == "take":
-            dist.recv(arrived, q)
-            weights -= RATE * arrived
-        else:
-            dist.send(weights, q)
-
-
-def work(w: World, weights: Tensor, model: nn.Module, k: int) -> None:
-    """Read, compute, push, and never wait for another worker."""
-    mine = seconds(w.rank, k)
-    for step in range(SECONDS // mine):
-        dist.recv(weights, 0)
-        with span("compute", label=step, cost=mine):
-            gradient = gradient_of(model, weights, w.rank, step)
-        dist.send(gradient, 0)
-
-
-def gradient_of(model: nn.Module, read: Tensor, q: int, step: int) -> Tensor:
-    """Worker q's gradient at the weights it read."""
-    vector_to_parameters(read, model.parameters())
-    x, y = (t.to(read.device) for t in digits.batch(1000 * q + step, BATCH))
-    loss = digits.loss(model, x, y) / y.numel()
-    grads = torch.autograd.grad(loss, [*model.parameters()])
-    return torch.cat([g.view(-1) for g in grads])
-
-
-def train(w: World, k: int) -> tuple[Tensor, Server]:
-    """Rank 0's weights and books are the ones that count."""
-    model, server = digits.model().to(w.device), Server(w.size - 1, k)
+def serve(
+    w: World, task: Task, events: Events, samples: int, rate: float
+) -> Iterator[Step]:
+    """Apply gradients on arrival, and answer reads."""
+    model = task.model().to(w.device)
     weights = parameters_to_vector(model.parameters()).detach()
-    if w.rank == 0:
-        serve(weights, server)
-    else:
-        work(w, weights, model, k)
-    return weights, server
-
-
-def reference(w: World, k: int) -> Tensor:
-    """The same order of reads and updates, on one process."""
-    model = digits.model().to(w.device)
-    weights = parameters_to_vector(model.parameters()).detach()
-    server, read = Server(w.size - 1, k), dict[int, Tensor]()
-    for what, q in server.run():
+    gradient = torch.empty_like(weights)
+    version, read_at = 0, dict[int, int]()
+    for what, q in events:
         if what == "answer":
-            read[q] = weights.clone()
+            dist.send(weights, q)
+            read_at[q] = version
         else:
-            step = len(server.ages[q]) - 1
-            weights -= RATE * gradient_of(model, read[q], q, step)
-    return weights
+            #: By name: NCCL cannot receive from whoever comes first, and the
+            #: virtual clock says who that is.
+            dist.recv(gradient, q)
+            #: At once and in full, although the weights have moved on since
+            #: they were read: that is the idea, and its price.
+            weights -= rate * gradient
+            #: The server knows no loss: only gradients travel.
+            yield Step(samples, nan, [weights], age=version - read_at[q])
+            version += 1
 
 
-def main(w: World) -> None:
-    w.require(w.size > 1, "1 rank: one serves, the rest work; use 2 or more")
-    weights, equal = train(w, k=1)
-    with meter() as moved:
-        late, uneven = train(w, k=SLOWDOWN)
-    found = dict[str, int]()
+def work(
+    w: World, task: Task, steps: int, samples: int, clock: Clock
+) -> Iterator[Step]:
+    """Read, compute, push."""
+    model = task.model().to(w.device)
+    weights = parameters_to_vector(model.parameters()).detach()
+    for step in range(steps):
+        dist.recv(weights, 0)
+        vector_to_parameters(weights, model.parameters())
+        x, y = task.batch(step * w.size + w.rank, samples)
+        with span("compute", label=step, cost=clock(w.rank, step)):
+            loss = task.loss(model, x.to(w.device), y.to(w.device)) / y.numel()
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+        dist.send(parameters_to_vector(gradients), 0)
+        yield Step(samples, loss.item())
+
+
+def train(
+    w: World,
+    task: Task,
+    *,
+    duration: float,
+    local_batch: int,
+    rate: float,
+    clock: Clock,
+) -> Iterator[Step]:
+    """Rank 0 serves and the others work, for so many virtual seconds."""
     if w.rank == 0:
-        w.check("order", weights, lambda: reference(w, k=1), slack=0)
-        w.check("order", late, lambda: reference(w, k=SLOWDOWN), slack=0)
-        ages, found["straggler"] = equal.steady(), uneven.ages.pop(1)[-1]
-        found["others"] = max(uneven.steady(), default=0)
-        found |= dict(youngest=min(ages), oldest=max(ages))
-    given = dict(n=len(weights), b=8, t=SECONDS, k=SLOWDOWN)
-    found["updates"] = moved.calls["recv" if w.rank == 0 else "send"].count
-    report(w, given=given, bytes_sent=moved.bytes_sent, **found)
+        events = arrivals(range(1, w.size), duration, clock)
+        return serve(w, task, events, local_batch, rate)
+    #: No worker waits for another, so each knows without a message how often
+    #: it will be answered: as often as if it were the only one.
+    alone = arrivals(range(w.rank, w.rank + 1), duration, clock)
+    steps = sum(what == "answer" for what, _ in alone)
+    return work(w, task, steps, local_batch, clock)
+
+
+def by_definition(workers: range, duration: float, clock: Clock) -> Updates:
+    """Every update in order, from a plain list: who reads what, until when."""
+    reads = [(clock(q, 0), q, 0, 0) for q in workers]
+    version = 0
+    while min(reads)[0] <= duration:
+        ends, q, step, seen = min(reads)
+        yield step, q, seen
+        version += 1
+        reads.remove((ends, q, step, seen))
+        reads.append((ends + clock(q, step + 1), q, step + 1, version))
+
+
+def reference(
+    w: World, order: Updates, samples: int, rate: float
+) -> list[Tensor]:
+    """Updates in this order on one process: the last weights, and all ages."""
+    model, ages = digits.model().to(w.device), []
+    versions = [parameters_to_vector(model.parameters()).detach()]
+    for step, q, seen in order:
+        vector_to_parameters(versions[seen], model.parameters())
+        x, y = digits.batch(step * w.size + q, samples)
+        loss = digits.loss(model, x.to(w.device), y.to(w.device)) / y.numel()
+        slope = torch.autograd.grad(loss, list(model.parameters()))
+        ages.append(len(versions) - 1 - seen)
+        versions.append(versions[-1] - rate * parameters_to_vector(slope))
+    return [versions[-1], torch.tensor(ages)]
+
+
+def main(w: World, *, duration: int = 9, slowdown: int = 3) -> None:
+    w.require(w.size > 1, "1 rank: one serves, the rest work; use 2 or more")
+    most = duration // 2
+    w.require(0 < slowdown <= most, f"slowdown {slowdown}: use 1 to {most}")
+    samples, rate = 8, 0.05
+    sizes: Any = dict(duration=duration, local_batch=samples, rate=rate)
+    even, clock = (one_slow(rank=1, factor=k) for k in (1, slowdown))
+    equal = [u.age for u in train(w, digits, clock=even, **sizes)]
+    workers = range(1, w.size)
+    with meter() as moved:
+        updates = list(train(w, digits, clock=clock, **sizes))
+    measured = dict(updates=len(updates), bytes_sent=moved.bytes_sent)
+    if w.rank == 0:
+        ages = [update.age for update in updates]
+        order = by_definition(workers, duration, clock)
+        kept = [*updates[-1].weights, torch.tensor(ages)]
+        w.check("order", kept, lambda: reference(w, order, samples, rate), 0)
+        came = [e.peer for e in moved.events if e.kind == "recv"]
+        slow = [age for age, q in zip(ages, came) if q == 1]
+        rest = [age for age, q in zip(ages, came) if q > 1]
+        #: A worker's first gradient is younger: all began at version 0.
+        others = max(rest[len(workers) - 1 :], default=0)
+        measured |= dict(youngest=min(equal[w.size - 1 :]), oldest=max(equal))
+        measured |= dict(straggler=slow[-1], others=others)
+    elements = sum(p.numel() for p in digits.model().parameters())
+    report(w, given={"elements": elements, "itemsize": 8}, **measured)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""D-PSGD: average with two neighbours, then step; nobody talks to all.
+"""D-PSGD: average with two neighbors, then step; no rank talks to all.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.consensus.d_psgd
 
-Source: Lian et al. 2017, on a ring.
-
 Each rank holds weights of its own. At every step it replaces them by the mean
-of its own and its two neighbours', and adds its own gradient step:
+of its own and its two neighbors', and adds its own gradient step:
 
     x_r  <-  (x_r + x_left + x_right) / 3  -  rate * gradient_r(x_r)
 
@@ -19,122 +17,152 @@ How fast they agree is the second-largest absolute eigenvalue of the mixing,
 
 which shrinks the slowest pattern, one wave around the ring, at every step. It
 nears 1 like 1 - 13/p^2. A step costs two messages on 4 ranks and on 4000, but
-news needs about p^2 steps to get around. (Two ranks have one neighbour each
+news needs about p^2 steps to get around. (Two ranks have one neighbor each
 and take halves; one rank is alone.)
+
+Source: Lian et al. 2017, on a ring.
 """
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from exemplars.runtime import World, jitter, meter, report, span, world
-from exemplars.workload import Step, digits
+from exemplars.runtime import Clock, World, jitter, meter, report, span, world
+from exemplars.workload import Step, Task, digits
 
-STEPS, BATCH, RATE = 5, 8, 0.2
-ROUNDS = 12  # of mixing alone
-seconds = jitter(spread=1.0)
+UNEVEN = jitter(spread=1.0)  # a step takes 1 to 2 virtual seconds
 
 
-def neighbours(r: int, p: int) -> list[int]:
+def neighbors(r: int, p: int) -> list[int]:
     """Left and right on the ring; the same rank where there are two."""
+    #: A set: of two ranks the left neighbor is the right one too, and must
+    #: not be counted twice.
     return sorted({(r - 1) % p, (r + 1) % p} - {r})
 
 
 def start(x: Tensor) -> tuple[list[dist.Work], list[Tensor]]:
-    """Send x to the neighbours; theirs are in the list when all is waited."""
-    near = neighbours(dist.get_rank(), dist.get_world_size())
+    """Send x to the neighbors; theirs are in the list when all is waited."""
+    near = neighbors(dist.get_rank(), dist.get_world_size())
     theirs = [torch.empty_like(x) for _ in near]
-    #: One batch: on NCCL a ring of separate sends would wait for ever.
+    #: One batch: on NCCL a ring of separate sends would wait forever.
     ops = [dist.P2POp(dist.isend, x, q) for q in near]
     ops += [dist.P2POp(dist.irecv, t, q) for t, q in zip(theirs, near)]
     return dist.batch_isend_irecv(ops) if ops else [], theirs
 
 
-def mean(x: Tensor, theirs: list[Tensor]) -> Tensor:
-    """Of a rank and its neighbours: all weigh the same."""
+def finish(x: Tensor, works: list[dist.Work], theirs: list[Tensor]) -> Tensor:
+    """The mean of a rank and its neighbors: all weigh the same."""
+    for work in works:
+        work.wait()
+    #: Equal weights on both ends of every edge: what one rank gives, the
+    #: other receives, and the mean over the ring cannot drift.
     return sum(theirs, x) / (len(theirs) + 1)
 
 
-def mix(x: Tensor) -> Tensor:
-    """One round of averaging, without a gradient."""
-    works, theirs = start(x)
-    for work in works:
-        work.wait()
-    return mean(x, theirs)
-
-
-def train(w: World, model: nn.Module) -> Iterator[Step]:
-    """Compute while the neighbours' weights are on their way."""
+def train(
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    local_batch: int,
+    rate: float,
+    clock: Clock = UNEVEN,
+) -> Iterator[Step]:
+    """Compute while the neighbors' weights are on their way."""
+    model = task.model().to(w.device)
     x = parameters_to_vector(model.parameters()).detach()
-    for step in range(STEPS):
+    for step in range(steps):
+        #: First of all, so that the messages travel while the gradient is
+        #: computed; x itself is not touched until they have arrived.
         works, theirs = start(x)
-        with span("gradient", label=step, cost=seconds(w.rank, step)):
-            loss, gradient = gradient_of(model, x, step * w.size + w.rank)
-        for work in works:
-            work.wait()
-        x = mean(x, theirs) - RATE * gradient
-        yield Step(samples=BATCH * w.size, loss=loss.item())
-    vector_to_parameters(x, model.parameters())
+        vector_to_parameters(x, model.parameters())
+        rows, labels = task.batch(step * w.size + w.rank, local_batch)
+        rows, labels = rows.to(w.device), labels.to(w.device)
+        with span("gradient", label=step, cost=clock(w.rank, step)):
+            loss = task.loss(model, rows, labels) / labels.numel()
+            slope = torch.autograd.grad(loss, list(model.parameters()))
+        #: At the weights before the mixing, though it is subtracted after it:
+        #: this is what lets messages and gradient overlap.
+        x = finish(x, works, theirs) - rate * parameters_to_vector(slope)
+        yield Step(local_batch * w.size, loss.item(), [x])
 
 
-def gradient_of(model: nn.Module, x: Tensor, i: int) -> tuple[Tensor, Tensor]:
-    """Loss and gradient of batch i at the weights x."""
-    vector_to_parameters(x, model.parameters())
-    images, labels = (t.to(x.device) for t in digits.batch(i, BATCH))
-    loss = digits.loss(model, images, labels) / labels.numel()
-    grads = torch.autograd.grad(loss, [*model.parameters()])
-    return loss, torch.cat([g.view(-1) for g in grads])
+def mix(x: Tensor, rounds: int) -> Iterator[Tensor]:
+    """Average without gradients; the weights after every round."""
+    for _ in range(rounds):
+        x = finish(x, *start(x))
+        yield x
 
 
-def reference(w: World) -> Tensor:
-    """All ranks' weights on one process; this rank's are returned."""
-    model, p = digits.model().to(w.device), w.size
-    every = [parameters_to_vector(model.parameters()).detach()] * p
-    for step in range(STEPS):
-        new = []
-        for r, x in enumerate(every):
-            _, gradient = gradient_of(model, x, step * p + r)
-            theirs = [every[q] for q in neighbours(r, p)]
-            new.append(mean(x, theirs) - RATE * gradient)
-        every = new
+def reference(w: World, steps: int, samples: int, rate: float) -> Tensor:
+    """All ranks on one process, mixed by a matrix; this rank's weights."""
+    p, model = w.size, digits.model().to(w.device)
+    once = torch.eye(p, dtype=torch.double, device=w.device)
+    ring = (once + once.roll(1, 0) + once.roll(-1, 0)).clamp(max=1)
+    mixing = ring / ring.sum(1)
+    every = parameters_to_vector(model.parameters()).detach().repeat(p, 1)
+    for step in range(steps):
+        slopes = torch.empty_like(every)
+        for r in range(p):
+            vector_to_parameters(every[r], model.parameters())
+            batch = digits.batch(step * p + r, samples)
+            x, y = (t.to(w.device) for t in batch)
+            loss = digits.loss(model, x, y) / y.numel()
+            slope = torch.autograd.grad(loss, list(model.parameters()))
+            slopes[r] = parameters_to_vector(slope)
+        every = mixing @ every - rate * slopes
     return every[w.rank]
 
 
-def agree(w: World) -> dict[str, int]:
-    """Mix without gradients: what is kept, and how fast the rest goes."""
-    x, wave = w.randn(100), math.cos(2 * math.pi * w.rank / w.size)
-    y = torch.full((1,), 1 + wave, dtype=x.dtype, device=w.device)
-    total, apart = [], []
-    for _ in range(ROUNDS + 1):
-        total.append(x.clone())
-        dist.all_reduce(total[-1])
-        apart.append((x - total[-1] / w.size).square().sum())
-        dist.all_reduce(apart[-1])
-        x, y = mix(x), mix(y)
-    w.check("mean", total[-1], lambda: total[0], slack=ROUNDS)
-    d = len(neighbours(w.rank, w.size))
-    eigenvalue = (1 + d * math.cos(2 * math.pi / w.size)) / (d + 1)
-    slowest = 1 + eigenvalue ** (ROUNDS + 1) * wave
-    w.check("eigenvalue", y, lambda: torch.full_like(y, slowest), slack=ROUNDS)
-    if w.dry:
+def total(w: World) -> Tensor:
+    """What all ranks bring to the mixing, summed."""
+    return torch.stack([w.randn(100, seed=r) for r in range(w.size)]).sum(0)
+
+
+def wave(w: World, rounds: int) -> dict[str, int]:
+    """One wave around the ring, on top of a constant that must stay."""
+    height = math.cos(2 * math.pi * w.rank / w.size) if w.size > 1 else 0.0
+    x = w.randn(1, seed=0).fill_(1 + height)
+    seen = list(mix(x, rounds))
+    d = len(neighbors(w.rank, w.size))
+    shrink = (1 + d * math.cos(2 * math.pi / w.size)) / (d + 1)
+    law = x.new_tensor([1 + shrink ** (i + 1) * height for i in range(rounds)])
+    w.check("eigenvalue", torch.cat(seen), lambda: law, slack=rounds)
+    if w.dry or w.rank > 0:
         return {}
-    far = [bool(a > apart[0] / 4) for a in apart]  # squares: halved is 1/4
-    return {"halved": far.index(False) if False in far else ROUNDS + 1}
+    #: On rank 0 the wave is highest, so its height can be read off there.
+    high = [abs(x.item() - 1) > height / 2 for x in seen]
+    return {"halved": high.index(False) + 1 if False in high else rounds + 1}
 
 
-def main(w: World) -> None:
-    model = digits.model().to(w.device)
+def main(
+    w: World,
+    *,
+    steps: int = 5,
+    local_batch: int = 8,
+    rate: float = 0.2,
+    rounds: int = 40,
+) -> None:
+    w.require(min(steps, rounds) > 0, f"{steps} steps, {rounds} rounds: none")
     with meter() as moved:
-        for _ in train(w, model):
-            pass
-    x = parameters_to_vector(model.parameters()).detach()
-    w.check("replicas", x, lambda: reference(w), slack=0)
-    given = {"n": len(x), "b": 8, "t": STEPS}
-    report(w, given=given, bytes_sent=moved.bytes_sent, **agree(w))
+        for done in train(
+            w, digits, steps=steps, local_batch=local_batch, rate=rate
+        ):
+            x = done.weights[0]
+    alone = partial(reference, w, steps, local_batch, rate)
+    # float64; another order of additions, amplified by a few steps
+    w.check("replicas", x, alone, slack=64)
+    *_, mixed = mix(w.randn(100, seed=w.rank), rounds)
+    dist.all_reduce(mixed)
+    w.check("mean", mixed, partial(total, w), slack=rounds)
+    given = {"elements": len(x), "itemsize": x.element_size()}
+    halved = wave(w, rounds)
+    report(w, given=given, bytes_sent=moved.bytes_sent, **halved)
 
 
 if __name__ == "__main__":

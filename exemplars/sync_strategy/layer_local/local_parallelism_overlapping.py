@@ -2,10 +2,8 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.layer_local.local_parallelism_overlapping
 
-Source: Xiong et al. 2020 (LoCo); Laskin et al. 2020.
-
-Blocks of two layers, shifted by one, so that neighbours share a layer. For
-p = 4 layers, one on a rank, there are three blocks, with a loss each:
+Blocks of two layers, shifted by one, so that neighbors share a layer. For
+p = 4 layers, one per rank, there are three blocks with a loss each:
 
     layers    0   1   2   3
     block 0  [0   1]            loss at layer 1
@@ -13,133 +11,155 @@ p = 4 layers, one on a rank, there are three blocks, with a loss each:
     block 2          [2   3]    loss at layer 3, the true one
 
 A loss goes back through the two layers of its block and no further. So one
-gradient crosses each cut, the shared layer's, and stops in the layer below:
-it is used there for the weights and not passed on. A layer hears from one
-layer above how useful its output was, which a greedy layer never does. With
-two layers there is one block, and this is backprop.
+gradient crosses each cut, that of the shared layer, and stops in the layer
+below: it is used there for the weights and not passed on. A layer learns from
+the layer above how useful its output was, which a greedy layer never does.
+With two layers there is one block, and this is backprop.
 
-The price beside greedy: bytes go back, a layer waits for its neighbour's
-backward, and an inner layer goes backward twice.
+The price, compared with greedy training: bytes go back, a layer waits for its
+neighbor's backward, and an inner layer goes backward twice.
+
+Source: Xiong et al. 2020 (LoCo); Laskin et al. 2020.
 """
 
+import copy
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
 
+from exemplars.parameter_distribution.inter_layer.layer_partition import Part
+from exemplars.parameter_distribution.inter_layer.layer_partition import (
+    reference as backprop,
+)
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import Step, digits
-
-BATCHES, ROWS, WIDTH, RATE = 4, 16, 64, 0.5
-FORWARD, BACKWARD = 1, 2  # virtual seconds
+from exemplars.workload import Step, Task, digits, equal_layers
 
 
-class Layer(nn.Module):
-    """A layer, and the classifier that gives it a loss of its own."""
+class Layer:
+    """A rank's layer, and the classifier that gives it a loss of its own."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(index)
-            self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-            self.head = nn.Linear(WIDTH, 10)
-        self.double()
+    def __init__(self, w: World, task: Task, rate: float) -> None:
+        self.w, self.task, self.part = w, task, Part(w, task)
+        self.body = self.part.layers[0]
+        #: What follows the p layers of the model is its classifier. Every
+        #: layer but the first trains a copy; only the last one's is kept.
+        rest = [*task.model().children()][w.size :]
+        self.head = nn.Sequential(*rest).to(w.device)
+        learned = [*self.body.parameters(), *self.head.parameters()]
+        self.kept = learned if self.part.last else [*self.body.parameters()]
+        self.optimizer = torch.optim.SGD(learned, lr=rate)
 
-    def loss(self, h: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(self.head(h), labels)
-
-    def update(self) -> None:
-        """Plain SGD; layer 0 has no loss of its own, so no classifier."""
-        for p in self.parameters():
-            if p.grad is not None:
-                p.data.sub_(p.grad, alpha=RATE)
-        self.zero_grad()
-
-
-def train(w: World, layer: Layer) -> Iterator[Step]:
-    """Two backwards a batch: of our loss, and of the next layer's."""
-    r, p = w.rank, w.size
-    for i in range(BATCHES):
-        x, labels = batch(w, i)
-        if r > 0:
-            dist.recv(x, r - 1)
-        x.requires_grad_(r > 0)
-        with span("F", label=i, cost=FORWARD):
-            h = layer.body(x)
-            loss = layer.loss(h, labels)
-        if r < p - 1:
-            dist.send(h.detach(), r + 1)
-        if r > 0:
-            with span("own", label=i, cost=BACKWARD):
-                loss.backward(retain_graph=r < p - 1)
+    def learn(
+        self, x: Tensor, h: Tensor, labels: Tensor, step: int, cost: float
+    ) -> float:
+        """Two backwards: of our loss, and of the next layer's."""
+        rank, loss = self.w.rank, torch.tensor(float("nan"))
+        if not self.part.first:
+            with span("own", label=step, cost=cost):
+                loss = self.task.loss(self.head, h, labels) / labels.numel()
+                #: The next layer's gradient goes through the same graph.
+                loss.backward(retain_graph=not self.part.last)
             assert x.grad is not None
             #: Sent before the next layer's gradient comes in and adds to it:
             #: what goes below is of our loss alone.
-            dist.send(x.grad, r - 1)
-        if r < p - 1:
+            dist.send(x.grad.contiguous(), rank - 1)
+        if not self.part.last:
             dh = torch.empty_like(h)
-            dist.recv(dh, r + 1)
-            with span("next", label=i, cost=BACKWARD):
+            dist.recv(dh, rank + 1)
+            with span("next", label=step, cost=cost):
+                #: The weights' gradients add up: those of a sum of losses.
                 h.backward(dh)
-        layer.update()
-        yield Step(samples=ROWS, loss=loss.item())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
 
 
-def batch(w: World, i: int) -> tuple[Tensor, Tensor]:
-    x, labels = digits.batch(i, ROWS)
-    return x.to(w.device), labels.to(w.device)
-
-
-def reference(w: World) -> list[Tensor]:
-    """One process; each layer learns from two losses, by their definition."""
-    layers = [Layer(s).to(w.device) for s in range(w.size)]
-    for i in range(BATCHES):
-        x, labels = batch(w, i)
-        slopes = []
-        for s, layer in enumerate(layers):
+def train(
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    forward: float = 1,
+    backward: float = 2,
+) -> Iterator[Step]:
+    """Plain SGD; forward and backward are virtual seconds of one layer."""
+    layer = Layer(w, task, rate)
+    for step in range(steps):
+        samples, labels = (t.to(w.device) for t in task.batch(step, batch))
+        x = layer.part.entering(samples)
+        if w.rank > 0:
+            dist.recv(x, w.rank - 1)
+        x.requires_grad_(w.rank > 0)
+        with span("F", label=step, cost=forward):
             h = layer.body(x)
-            losses = [layer.loss(h, labels)] if s > 0 else []
-            for above in layers[s + 1 : s + 2]:
-                losses.append(above.loss(above.body(h), labels))
-            weights = [*(layer if s > 0 else layer.body).parameters()]
-            total = torch.stack(losses).sum()
-            slopes.append((weights, torch.autograd.grad(total, weights)))
+        #: Sent before this layer learns, so that the next can begin.
+        if w.rank < w.size - 1:
+            dist.send(h.detach(), w.rank + 1)
+        loss = layer.learn(x, h, labels, step, backward)
+        yield Step(samples=batch, loss=loss, weights=layer.kept)
+
+
+def reference(
+    w: World, task: Task, *, steps: int, batch: int, rate: float
+) -> Tensor:
+    """One process; each layer learns from two losses, by their definition."""
+    parts = [*task.model().to(w.device).children()]
+    bodies, head = parts[: w.size], nn.Sequential(*parts[w.size :])
+    heads = [copy.deepcopy(head) for _ in bodies]
+    every = nn.ModuleList([*bodies, *heads]).parameters()
+    optimizer = torch.optim.SGD(every, lr=rate)
+    for step in range(steps):
+        x, labels = (t.to(w.device) for t in task.batch(step, batch))
+        for s, body in enumerate(bodies):
+            h = body(x)
+            own = [*body.parameters(), *heads[s].parameters()]
+            losses = [task.loss(heads[s], h, labels)]
+            if s == 0:
+                own, losses = [*body.parameters()], []
+            if s + 1 < w.size:
+                above = bodies[s + 1](h)
+                losses.append(task.loss(heads[s + 1], above, labels))
+            grads = torch.autograd.grad(torch.stack(losses).sum() / batch, own)
+            for weight, grad in zip(own, grads):
+                weight.grad = grad
             x = h.detach()
-        with torch.no_grad():
-            for weights, grads in slopes:
-                for weight, g in zip(weights, grads):
-                    weight.sub_(g, alpha=RATE)
-    return [*layers[w.rank].parameters()]
+        optimizer.step()
+    kept = nn.ModuleList([bodies[w.rank]])
+    kept.extend(heads[w.rank :] if w.rank == w.size - 1 else [])
+    return parameters_to_vector(kept.parameters()).detach()
 
 
-def backprop(w: World) -> list[Tensor]:
-    """The last loss, through all layers; this rank's weights afterwards."""
-    layers = [Layer(s).to(w.device) for s in range(w.size)]
-    for i in range(BATCHES):
-        h, labels = batch(w, i)
-        for layer in layers:
-            h = layer.body(h)
-        layers[-1].loss(h, labels).backward()
-        for layer in layers:
-            layer.update()
-    return [*layers[w.rank].parameters()]
-
-
-def main(w: World) -> None:
-    w.require(w.size > 1, "1 rank: a block has two layers; use 2 or more")
-    layer = Layer(w.rank).to(w.device)
+def main(
+    w: World,
+    *,
+    steps: int = 4,
+    batch: int = 16,
+    rate: float = 0.5,
+    forward: float = 1,
+    backward: float = 2,
+) -> None:
+    w.require(w.size > 1, f"{w.size} rank: a block has two layers; use 2")
+    #: One layer of 64 units per rank, and one more as the classifier.
+    task = replace(digits, model=lambda: equal_layers(w.size + 1, 64))
+    sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
+    cost: dict[str, Any] = {"forward": forward, "backward": backward}
     with meter() as moved:
-        for _ in train(w, layer):
-            pass
+        *_, last = train(w, task, **sizes, **cost)
+    weights = parameters_to_vector(last.weights).detach()
     # A sum of two gradients, or the gradient of a sum: rounding only.
-    trained = [*layer.parameters()]
-    w.check("weights", trained, lambda: reference(w), slack=64)
+    w.check("weights", weights, lambda: reference(w, task, **sizes), slack=64)
     if w.size == 2:
-        w.check("weights", trained, lambda: backprop(w), slack=64)
-    given = dict(m=BATCHES, a=ROWS * WIDTH * 8, f=FORWARD, b=BACKWARD)
+        body = weights[: 64 * 65]
+        w.check("weights", body, lambda: backprop(w, task, **sizes)[1], 64)
     back = moved.sent_to[w.rank - 1] if w.rank > 0 else 0
+    given = {"microbatches": steps, "activation_bytes": batch * 64 * 8}
     report(w, given=given, bytes_sent=moved.bytes_sent, sent_back=back)
 
 

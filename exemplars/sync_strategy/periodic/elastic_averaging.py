@@ -1,134 +1,157 @@
-"""Elastic averaging: workers are tied to a centre by springs, not merged.
+"""Elastic averaging: workers are tied to a center by springs, not merged.
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.periodic.elastic_averaging
 
-Source: Zhang, Choromanska and LeCun 2015 (synchronous EASGD).
-
-After every H steps of its own, worker i is pulled towards the centre c, and
-the centre towards all workers, by the same force:
+After every H local steps, worker i is pulled toward the center c, and the
+center toward all workers, by the same force:
 
     x_i  <-  x_i - alpha (x_i - c)
     c    <-  c + sum over i of alpha (x_i - c)          with the old x_i
 
-Workers stay different and go on exploring; the centre is what one keeps. What
+Workers stay different and keep exploring; the center is what one keeps. What
 a spring takes from one end it gives to the other, so c + sum x_i is kept.
 
-The springs have a limit. The gap between the centre and the workers' mean is
+The springs have a limit. The gap between the center and the workers' mean is
 multiplied by 1 - alpha (p+1) at every meeting: it closes only for
 
     alpha < 2 / (p+1)
 
-and beyond that the centre swings ever wider. So alpha is beta / p with a beta
+and beyond that the center swings ever wider. So alpha is beta / p with a beta
 of about 0.9, whatever p is: here 1 - alpha (p+1) lies between -0.8 and 0.1.
+
+Source: Zhang, Choromanska and LeCun 2015 (synchronous EASGD).
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from exemplars.runtime import World, jitter, meter, report, span, world
+from exemplars.runtime import Clock, World, meter, report, span, world
+from exemplars.sync_strategy.periodic.local_sgd import (
+    UNEVEN,
+    ends_a_period,
+    local_step,
+)  # fmt: skip
 from exemplars.workload import Step, Task, characters, digits
 
-STEPS, PERIOD = 7, 3  # the last period is a short one
-BATCH, RATE, BETA = 8, 0.2, 0.9
-MEETINGS = 6  # without gradients
-seconds = jitter(spread=1.0)
 
-
-def elastic(x: Tensor, centre: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """This rank's weights and everybody's centre, after one pull."""
-    pull = alpha * (x - centre)
-    pulls = pull.clone()
-    dist.all_reduce(pulls)
-    return x - pull, centre + pulls
-
-
-def meets(step: int) -> bool:
-    """After every H steps, and after the last one."""
-    return (step + 1) % PERIOD == 0 or step == STEPS - 1
+def meet(x: Tensor, center: Tensor, alpha: float) -> None:
+    """Pull this rank's weights and every rank's center together, in place."""
+    #: Both ends feel the force of the old positions. Moving one of them
+    #: first would weaken the other's pull, and the sum would not be kept.
+    pull = alpha * (x - center)
+    x -= pull
+    #: Every rank keeps a center of its own. All add the same sum to the same
+    #: numbers, so the centers stay equal to the last bit.
+    dist.all_reduce(pull)
+    center += pull
 
 
 def train(
-    w: World, task: Task, model: nn.Module, centre: Tensor
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    period: int,
+    beta: float,
+    local_batch: int,
+    rate: float,
+    clock: Clock = UNEVEN,
 ) -> Iterator[Step]:
-    """Steps alone, then a pull; the centre is updated in place."""
-    x = centre.clone()
-    for step in range(STEPS):
-        with span("step", label=step, cost=seconds(w.rank, step)):
-            loss, gradient = slope(w, task, model, x, step, w.rank)
-            x = x - RATE * gradient
-        if meets(step):
-            x, pulled = elastic(x, centre, BETA / w.size)
-            centre.copy_(pulled)
-        yield Step(samples=BATCH * w.size, loss=loss.item())
-
-
-def slope(
-    w: World, task: Task, model: nn.Module, x: Tensor, step: int, rank: int
-) -> tuple[Tensor, Tensor]:
-    """Loss and gradient at x, of the batch that a rank takes at a step."""
-    vector_to_parameters(x, model.parameters())
-    inputs, labels = task.batch(step * w.size + rank, BATCH)
-    loss = task.loss(model, inputs.to(w.device), labels.to(w.device))
-    loss = loss / labels.numel()
-    grads = torch.autograd.grad(loss, [*model.parameters()])
-    return loss, torch.cat([g.reshape(-1) for g in grads])
-
-
-def reference(w: World, task: Task) -> Tensor:
-    """The centre, with all workers on one process."""
+    """Local steps, then a pull; the center is what one would keep."""
     model = task.model().to(w.device)
-    centre = parameters_to_vector(model.parameters()).detach()
-    every = centre.repeat(w.size, 1)
-    for step in range(STEPS):
-        for r, x in enumerate(every):
-            x -= RATE * slope(w, task, model, x.clone(), step, r)[1]
-        if meets(step):
-            pulls = BETA / w.size * (every - centre)
-            every, centre = every - pulls, centre + pulls.sum(0)
-    return centre
+    x = parameters_to_vector(model.parameters()).detach()
+    center = x.clone()
+    #: From here on the model computes with the memory of x: what a step or a
+    #: meeting does to the one, it does to the other.
+    vector_to_parameters(x, model.parameters())
+    for step in range(steps):
+        rows, labels = task.batch(step * w.size + w.rank, local_batch)
+        rows, labels = rows.to(w.device), labels.to(w.device)
+        with span("step", label=step, cost=clock(w.rank, step)):
+            loss = task.loss(model, rows, labels) / labels.numel()
+            local_step(model, loss, rate)
+        if ends_a_period(step, steps, period):
+            #: p workers pull at once, so each may pull only 1/p as hard.
+            meet(x, center, beta / w.size)
+        yield Step(local_batch * w.size, loss.item(), [center])
 
 
-def springs(w: World) -> None:
-    """Without gradients: the mass is kept, and the gap follows its law."""
-    for law in (0.5, -0.9, -1.1):  # 1 - alpha (p+1); the last one diverges
-        alpha = (1 - law) / (w.size + 1)
-        x, centre = w.randn(20), w.randn(20, of_rank=w.size)
-        mass, gap = state(w, x, centre)
-        for _ in range(MEETINGS):
-            x, centre = elastic(x, centre, alpha)
-        kept, left = state(w, x, centre)
-        w.check("mass", kept, partial(torch.clone, mass), slack=8 * MEETINGS)
-        # A small gap keeps the roundings of the large numbers it is between.
-        after = partial(torch.mul, gap, law**MEETINGS)
-        w.check("gap", left, after, slack=64 * MEETINGS)
+def reference(w: World, task: Task, size: dict[str, Any]) -> list[Tensor]:
+    """The center and all workers, stepped on one process."""
+    models = [task.model().to(w.device) for _ in range(w.size)]
+    center = parameters_to_vector(models[0].parameters()).detach()
+    for first in range(0, size["steps"], size["period"]):
+        last = min(first + size["period"], size["steps"])
+        for r, model in enumerate(models):
+            sgd = torch.optim.SGD(model.parameters(), lr=size["rate"])
+            for step in range(first, last):
+                x, y = task.batch(step * w.size + r, size["local_batch"])
+                x, y = x.to(w.device), y.to(w.device)
+                sgd.zero_grad()
+                (task.loss(model, x, y) / y.numel()).backward()
+                sgd.step()
+        every = [parameters_to_vector(m.parameters()) for m in models]
+        pulls = size["beta"] / w.size * (torch.stack(every) - center).detach()
+        for model, x, pull in zip(models, every, pulls):
+            vector_to_parameters(x.detach() - pull, model.parameters())
+        center = center + pulls.sum(0)
+    every = [parameters_to_vector(m.parameters()) for m in models]
+    return [center, *(x.detach() for x in every)]
 
 
-def state(w: World, x: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
-    """The mass, and the gap between the workers' mean and the centre."""
+def springs(w: World, factor: float, meetings: int) -> None:
+    """Without gradients: the sum is kept, and the gap follows its law."""
+    alpha = (1 - factor) / (w.size + 1)
+    every = torch.stack([w.randn(20, seed=r) for r in range(w.size + 1)])
+    x, center = every[w.rank].clone(), every[w.size].clone()
+    for _ in range(meetings):
+        meet(x, center, alpha)
     total = x.clone()
     dist.all_reduce(total)
-    return total + centre, total / w.size - centre
+    w.check("mass", total + center, lambda: every.sum(0), slack=8 * meetings)
+    # A small gap keeps the roundings of the large numbers it is between.
+    law = factor**meetings * (every[: w.size].mean(0) - every[w.size])
+    gap = total / w.size - center
+    w.check("gap", gap, lambda: law, slack=64 * meetings)
 
 
-def main(w: World) -> None:
+def of_one(task: Task, model: nn.Module) -> Task:
+    """The task with this very model, so that a caller sees what it becomes."""
+    return replace(task, model=lambda: model)
+
+
+def main(
+    w: World, *, steps: int = 7, period: int = 3, beta: float = 0.9
+) -> None:
+    w.require(min(steps, period) > 0, f"{steps} steps, H = {period}: none")
+    size: Any = dict(steps=steps, period=period, beta=beta)
+    size |= dict(local_batch=8, rate=0.2)
     for task in (digits, characters):
         model = task.model().to(w.device)
-        centre = parameters_to_vector(model.parameters()).detach()
         with meter() as moved:
-            for _ in train(w, task, model, centre):
-                pass
-        #: One rank checks: that all have the same centre is checked below.
+            for done in train(w, of_one(task, model), **size):
+                center = done.weights[0]
+        mine = parameters_to_vector(model.parameters()).detach()
+        #: The workers too: the center alone would not show a step that one
+        #: of them takes after the last meeting.
+        workers = [torch.empty_like(mine) for _ in range(w.size)]
+        dist.all_gather(workers, mine)
+        #: One rank checks: that all have the same center is checked below.
         if w.rank == 0:
             # float64; another order of additions, amplified by a few steps
-            w.check(task.name, centre, partial(reference, w, task), slack=64)
-    w.check_same("same", centre)
-    springs(w)
-    given = {"n": len(centre), "b": 8, "t": STEPS, "h": PERIOD}
+            alone = partial(reference, w, task, size)
+            w.check(task.name, [center, *workers], alone, slack=64)
+        w.check_same("same", center)
+    for factor in (0.5, -0.9, -1.1):  # 1 - alpha (p+1); the last diverges
+        springs(w, factor, meetings=6)
+    given = {"elements": len(center), "itemsize": center.element_size()}
     report(w, given=given, calls=moved.count, payload=moved.payload)
 
 

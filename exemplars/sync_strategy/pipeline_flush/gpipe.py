@@ -2,136 +2,149 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.pipeline_flush.gpipe
 
-Source: Huang et al. 2019, section 2.3.
-
-The network is cut into p stages, the batch into m micro-batches. A stage
-sends on what it has computed and takes the next micro-batch at once; when the
-last forward is through, the backwards come home in reverse. For p = 3, m = 4,
-a backward twice as long as a forward, second by second:
+Cut the network into p stages and the batch into m micro-batches. A stage
+sends its output on and takes the next micro-batch at once. After the last
+forward the backwards return in reverse order. For p = 3, m = 4, and a
+backward twice as long as a forward, second by second:
 
     stage 0  F0 F1 F2 F3 .  .  .  .  .  .  B3 B3 B2 B2 B1 B1 B0 B0
     stage 1  .  F0 F1 F2 F3 .  .  .  B3 B3 B2 B2 B1 B1 B0 B0 .  .
     stage 2  .  .  F0 F1 F2 F3 B3 B3 B2 B2 B1 B1 B0 B0 .  .  .  .
 
-Two ramps of p-1 slots stay empty, whatever m is: a stage idles (p-1)(f + b)
-of (m+p-1)(f + b) seconds. More micro-batches thin the bubble out, and pay in
-memory: every stage holds all m of them when the backwards begin.
+Two ramps of p-1 slots stay empty for every m: a stage idles for (p-1)(f + b)
+of (m+p-1)(f + b) seconds. More micro-batches shrink the bubble and cost
+memory, because every stage holds all m of them when the backwards begin.
 
-First all messages go right, then all go left. They never cross, so plain
-sends and receives in the order of the schedule cannot wait for one another.
+f and b are the seconds of a forward and a backward of one micro-batch.
+
+Source: Huang et al. 2019, section 2.3.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
-from exemplars.runtime import Action, World, meter, report, span, world
+from exemplars.parameter_distribution.inter_layer.layer_partition import (
+    Part,
+    reference,
+)
+from exemplars.runtime import Action, Held, World, meter, report, span, world
+from exemplars.workload import Step, Task, digits, equal_layers
 
-MICROS = 6
-ROWS, WIDTH = 5, 16  # of one micro-batch
-FORWARD, BACKWARD = 1, 2  # virtual seconds
-RATE = 0.5
-
-
-def gpipe(micros: int) -> Iterator[Action]:
-    """What one stage does, in order; all stages do the same."""
-    yield from (Action("F", i) for i in range(micros))
-    yield from (Action("B", i) for i in reversed(range(micros)))
+Pair = tuple[Tensor, Tensor]  # samples and labels; a stage's input and output
 
 
-class Stage:
-    """One stage's layer, and what it keeps for backward."""
-
-    def __init__(self, w: World) -> None:
-        self.w = w
-        self.layer = layer(w.rank, w.device)
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self.most_kept = 0
-        self.loss = torch.zeros((), dtype=torch.double, device=w.device)
-
-    def forward(self, micro: int, x: Tensor) -> Tensor:
-        x.requires_grad_(self.w.rank > 0)
-        y = self.layer(x)
-        self.kept[micro] = x, y
-        self.most_kept = max(self.most_kept, len(self.kept))
-        return y.detach()
-
-    def backward(self, micro: int, dy: Tensor | None) -> Tensor | None:
-        x, y = self.kept.pop(micro)
-        if dy is None:  # the last stage: mean over micro-batches
-            y = loss_of(y) / MICROS
-            self.loss += y.detach()
-        #: Adds to the gradient: after the last micro-batch it is the batch's.
-        y.backward(dy)
-        return x.grad
-
-    def run(self, batch: Tensor) -> None:
-        """One batch through the pipeline and back, and one update."""
-        r, p = self.w.rank, self.w.size
-        for kind, i in gpipe(MICROS):
-            source, target = (r - 1, r + 1) if kind == "F" else (r + 1, r - 1)
-            #: Nobody is beyond the ends of the pipeline.
-            incoming = torch.empty_like(batch[i]) if 0 <= source < p else None
-            if incoming is not None:
-                dist.recv(incoming, source)
-            cost = FORWARD if kind == "F" else BACKWARD
-            with span(kind, label=i, cost=cost):
-                if kind == "B":
-                    outgoing = self.backward(i, incoming)
-                else:
-                    x = batch[i] if incoming is None else incoming
-                    outgoing = self.forward(i, x)
-            if outgoing is not None and 0 <= target < p:
-                dist.send(outgoing.contiguous(), target)
-        update(self.layer)
+def gpipe(microbatches: int) -> Iterator[Action]:
+    """What a stage does, in order; all stages do the same."""
+    yield from (Action("F", i) for i in range(microbatches))
+    #: Last in, first out: the last micro-batch is already at the last stage.
+    yield from (Action("B", i) for i in reversed(range(microbatches)))
 
 
-def update(model: nn.Module) -> None:
-    """Plain SGD, once the pipeline is empty."""
-    for weight, gradient in zip(model.parameters(), gradients(model)):
-        weight.data.sub_(gradient, alpha=RATE)
+def run_batch(
+    w: World, stage: Part, micros: Sequence[Pair], cost: dict[str, float]
+) -> float:
+    """All micro-batches forward, then all backward; the last stage's loss."""
+    kept: dict[int, Pair] = {}
+    #: Of the whole batch: the losses of micro-batches are shares of it.
+    count, loss = sum(labels.numel() for _, labels in micros), 0.0
+    #: First all messages go right, then all go left. They never cross, so
+    #: blocking sends and receives cannot wait for one another.
+    for kind, i in gpipe(len(micros)):
+        if kind == "F":
+            x = stage.entering(micros[i][0])
+            if not stage.first:
+                dist.recv(x, w.rank - 1)
+            with span("F", label=i, cost=cost["F"]):
+                y = stage.forward(x, micros[i][1], count)
+            kept[i] = x, y
+            if not stage.last:
+                dist.send(y.detach(), w.rank + 1)
+        else:
+            x, y = kept.pop(i)
+            dy = None if stage.last else torch.empty_like(y)
+            if dy is not None:
+                dist.recv(dy, w.rank + 1)
+            with span("B", label=i, cost=cost["B"]):
+                #: Adds to the gradients of the weights: after the last
+                #: micro-batch they are those of the whole batch.
+                y.backward(dy)
+            if x.grad is not None:
+                dist.send(x.grad.contiguous(), w.rank - 1)
+            loss += y.item() if stage.last else float("nan")
+    return loss
 
 
-def gradients(model: nn.Module) -> list[Tensor]:
-    return [p.grad for p in model.parameters() if p.grad is not None]
+def train(
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    batch: int,
+    microbatches: int,
+    rate: float,
+    forward: float = 1,
+    backward: float = 2,
+) -> Iterator[Step]:
+    """Plain SGD; forward and backward are virtual seconds of a micro-batch."""
+    stage = Part(w, task)
+    weights = [*stage.layers.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=rate)
+    for step in range(steps):
+        x, y = (t.to(w.device) for t in task.batch(step, batch))
+        parts = zip(x.tensor_split(microbatches), y.tensor_split(microbatches))
+        cost = {"F": forward, "B": backward}
+        loss = run_batch(w, stage, [*parts], cost)
+        #: The flush: the pipeline is empty, so every micro-batch has gone
+        #: forward and backward through the same weights.
+        optimizer.step()
+        optimizer.zero_grad()
+        yield Step(samples=batch, loss=loss, weights=weights)
 
 
-def layer(stage: int, device: torch.device) -> nn.Module:
-    """A function of the stage: every rank can make every layer."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stage)
-        made = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
-        return made.double().to(device)
+def layers(w: World, held: Held | None = None) -> nn.Sequential:
+    """One layer of 64 units per stage, this rank's watched from outside."""
+    #: Ten of the last layer's 64 outputs stand for digits.
+    model = equal_layers(w.size, 64)
+    if held is not None:
+        model[w.rank].register_forward_hook(held)
+    return model
 
 
-def loss_of(y: Tensor) -> Tensor:
-    return y.square().mean()
-
-
-def reference(w: World, batch: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """One step of the whole network on the whole batch, on one process."""
-    layers = nn.Sequential(*(layer(s, w.device) for s in range(w.size)))
-    loss = loss_of(layers(batch))
-    loss.backward()
-    update(layers)
-    return loss.detach(), [*layers[w.rank].parameters()]
-
-
-def main(w: World) -> None:
-    batch = w.randn(MICROS, ROWS, WIDTH, of_rank=0)
-    stage = Stage(w)
+def main(
+    w: World,
+    *,
+    steps: int = 2,
+    batch: int = 30,
+    microbatches: int = 6,
+    rate: float = 0.5,
+    forward: float = 1,
+    backward: float = 2,
+) -> None:
+    uneven = f"{batch} samples cannot make {microbatches} equal micro-batches"
+    w.require(batch % microbatches == 0, uneven)
+    task, held = replace(digits, model=partial(layers, w)), Held()
+    watched = replace(task, model=partial(layers, w, held))
+    sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
+    cost: dict[str, Any] = {"forward": forward, "backward": backward}
+    training = train(w, watched, microbatches=microbatches, **sizes, **cost)
     with meter() as moved:
-        stage.run(batch)
+        seen = [next(training)]  # one flush is counted, the others only train
+    seen.extend(training)
+    weights = parameters_to_vector(seen[-1].weights).detach()
     # A sum over micro-batches against one over the batch: rounding only.
-    mine = [*stage.layer.parameters()]
-    w.check("parameters", mine, lambda: reference(w, batch)[1], slack=16)
+    w.check("parameters", weights, lambda: reference(w, task, **sizes)[1], 16)
     if w.rank == w.size - 1:
-        w.check("loss", stage.loss, lambda: reference(w, batch)[0], slack=4)
-    given = {"m": MICROS, "a": ROWS * WIDTH * 8, "f": FORWARD, "b": BACKWARD}
-    kept = stage.most_kept
-    report(w, given=given, bytes_sent=moved.bytes_sent, in_flight=kept)
+        losses = weights.new_tensor([step.loss for step in seen])
+        w.check("loss", losses, lambda: reference(w, task, **sizes)[0], 4)
+    given = {"activation_bytes": batch // microbatches * 64 * 8}
+    report(w, given=given, bytes_sent=moved.bytes_sent, in_flight=held.most)
 
 
 if __name__ == "__main__":

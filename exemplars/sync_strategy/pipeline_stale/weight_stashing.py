@@ -2,38 +2,40 @@
 
     torchrun --standalone --nproc-per-node 4 -m exemplars.sync_strategy.pipeline_stale.weight_stashing
 
-Source: Narayanan et al. 2019 (PipeDream), section 3.3.
-
 A stage updates its weights after every backward and goes on, so the pipeline
-fills once in a training and not once in a batch. For p = 3, v the version of
-the weights that a batch goes forward through:
+fills once in a training and not once in a batch. For p = 3, with v the
+version of the weights that a batch goes forward through:
 
     stage 0  F0v0 F1v0 F2v0 B0 F3v1 B1 F4v2 B2 F5v3 ...
     stage 1       F0v0 F1v0 B0 F2v1 B1 F3v2 B2 F4v3 ...
     stage 2            F0v0 B0 F1v1 B1 F2v2 B2 F3v3 ...
 
-Between a batch's forward and its backward stage s makes p-1-s updates. Its
-backward multiplies by the weights, dx = dz A^T, and must take those that its
-forward took: of any others it is the gradient of nothing. So the old ones are
-stashed, p-s versions at once. The gradient is then a true one, but of weights
-p-1-s versions old; and the stages do not even agree on how old.
+Between a batch's forward and its backward, stage s makes p-1-s updates. A
+backward multiplies by the weights, as in dx = dz A^T, and must use those of
+its own forward: with any others it computes the gradient of nothing. So a
+stage stashes old weights, p-s versions at once. The gradient is then a true
+one, but at weights that are p-1-s versions old, and each stage has another
+age.
+
+Source: Narayanan et al. 2019 (PipeDream), section 3.3.
 """
 
+import copy
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import torch.distributed as dist
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from exemplars.parameter_distribution.inter_layer.layer_partition import Part
 from exemplars.runtime import Action, World, meter, report, span, world
-
-ROWS, WIDTH = 5, 12  # of a batch
-COST = {"F": 1, "B": 2}  # virtual seconds
-RATE = 0.3
+from exemplars.sync_strategy.pipeline_flush.one_f_one_b import exchange
+from exemplars.workload import Step, Task, digits, equal_layers
 
 
 def without_flush(stage: int, stages: int, batches: int) -> Iterator[Action]:
-    """Fill once, then one forward, one backward, over all of training."""
+    """Fill once, then one forward, one backward, until training ends."""
     ahead = min(batches, stages - 1 - stage)
     yield from (Action("F", i) for i in range(ahead))
     for i in range(batches):
@@ -46,103 +48,131 @@ class Stash(NamedTuple):
     """What a batch's backward needs of its forward."""
 
     version: int
-    weights: Tensor
+    layers: nn.Module
     x: Tensor
     y: Tensor
 
 
 class Stage:
-    """One layer, y = tanh(x A), its versions, and its neighbours."""
+    """A part of the model: the newest version, and those still in use."""
 
-    def __init__(self, w: World) -> None:
-        self.w, self.newest, self.version = w, layer(w, w.rank), 0
+    def __init__(self, w: World, task: Task, rate: float) -> None:
+        self.part, self.rate, self.version = Part(w, task), rate, 0
         self.stashed: dict[int, Stash] = {}
-        self.most, self.ages = 0, list[int]()
-        self.forth, self.back = list[Tensor](), list[Tensor]()  # weights used
 
-    def forward(self, i: int, x: Tensor) -> Tensor:
-        y = (x @ self.newest).tanh()
-        self.stashed[i] = Stash(self.version, self.newest, x, y)
-        held = {s.version for s in self.stashed.values()}
-        self.most = max(self.most, len(held))
-        self.forth.append(self.newest.clone())
-        return y
+    def forward(self, i: int, x: Tensor, labels: Tensor) -> Tensor:
+        """Batch i through the newest weights, which are stashed for it."""
+        y = self.part.forward(x, labels, labels.numel())
+        #: By reference: batches that meet the same version share it.
+        self.stashed[i] = Stash(self.version, self.part.layers, x, y)
+        return y.detach()
 
-    def backward(self, i: int, dy: Tensor | None) -> Tensor:
-        version, weights, x, y = self.stashed.pop(i)
-        self.back.append(weights.clone())
-        dx, gradient = derive(weights, x, y, dy)
-        self.ages.append(self.version - version)
-        #: A new tensor: in place, it would change every stashed version.
-        self.newest = self.newest - RATE * gradient
-        self.version += 1
-        return dx
-
-    def run(self, batches: Tensor) -> None:
-        """Between actions: send what one made, receive what the next needs."""
-        r, outgoing, target = self.w.rank, None, -1
-        for kind, i in without_flush(r, self.w.size, len(batches)):
-            step = 1 if kind == "F" else -1
-            incoming = self.exchange(outgoing, target, r - step)
-            with span(kind, label=i, cost=COST[kind]):
-                if kind == "B":
-                    outgoing = self.backward(i, incoming)
-                else:
-                    x = batches[i] if incoming is None else incoming
-                    outgoing = self.forward(i, x)
-            target = r + step
-        self.exchange(outgoing, target, -1)
-
-    def exchange(self, out: Tensor | None, to: int, by: int) -> Tensor | None:
-        """One batch of messages, which may cross those of a neighbour."""
-        inside, ops = range(self.w.size), []
-        incoming = self.newest.new_empty(ROWS, WIDTH)
-        if out is not None and to in inside:
-            ops.append(dist.P2POp(dist.isend, out.contiguous(), to))
-        if by in inside:
-            ops.append(dist.P2POp(dist.irecv, incoming, by))
-        for work in dist.batch_isend_irecv(ops) if ops else []:
-            work.wait()
-        return incoming if by in inside else None
+    def backward(self, i: int, dy: Tensor) -> tuple[Tensor | None, int]:
+        """Back through the stashed weights; what goes on, and their age."""
+        version, layers, x, y = self.stashed.pop(i)
+        weights = trainable(layers)
+        inputs = weights if self.part.first else [*weights, x]
+        #: Of one batch: .backward() would add it to what other batches left
+        #: in the same version.
+        grads = torch.autograd.grad(y, inputs, None if self.part.last else dy)
+        #: A copy: in place, the update would change every stashed version.
+        newest = copy.deepcopy(self.part.layers)
+        #: An old gradient, applied to the newest weights.
+        for weight, grad in zip(trainable(newest), grads):
+            weight.data.sub_(grad, alpha=self.rate)
+        self.part.layers = newest
+        age, self.version = self.version - version, self.version + 1
+        return None if self.part.first else grads[-1], age
 
 
-def layer(w: World, stage: int) -> Tensor:
-    """A function of the stage: every rank can make every layer."""
-    return w.randn(WIDTH, WIDTH, of_rank=stage) / WIDTH**0.5
+def trainable(layers: nn.Module) -> list[nn.Parameter]:
+    """Its parameters without the frozen ones."""
+    return [p for p in layers.parameters() if p.requires_grad]
 
 
-def derive(
-    weights: Tensor, x: Tensor, y: Tensor, dy: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Gradients in x and in the weights; the loss is the mean square of y."""
-    dz = (2 * y / y.numel() if dy is None else dy) * (1 - y * y)
-    return dz @ weights.T, x.T @ dz
+def train(
+    w: World,
+    task: Task,
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    forward: float = 1,
+    backward: float = 2,
+) -> Iterator[Step]:
+    """A step is a batch; forward and backward are its virtual seconds."""
+    stage = Stage(w, task, rate)
+    outgoing, target = None, -1
+    for kind, i in without_flush(w.rank, w.size, steps):
+        if kind == "F":
+            samples, labels = (t.to(w.device) for t in task.batch(i, batch))
+            x = stage.part.entering(samples)
+            exchange(outgoing, target, x, w.rank - 1)
+            with span("F", label=i, cost=forward):
+                outgoing, target = stage.forward(i, x, labels), w.rank + 1
+        else:
+            y = stage.stashed[i].y.detach()
+            dy = torch.empty_like(y)
+            exchange(outgoing, target, dy, w.rank + 1)
+            with span("B", label=i, cost=backward):
+                outgoing, age = stage.backward(i, dy)
+            target = w.rank - 1
+            loss = y.item() if stage.part.last else float("nan")
+            yield Step(batch, loss, [*stage.part.layers.parameters()], age)
+    #: What the last backward made has yet to leave.
+    exchange(outgoing, target, None, -1)
 
 
-def reference(w: World, batches: Tensor) -> Tensor:
+def reference(
+    w: World, task: Task, *, steps: int, batch: int, rate: float
+) -> list[Tensor]:
     """The stale updates on one process: versions by index, no pipeline."""
-    made = [[layer(w, s)] for s in range(w.size)]  # by stage, by version
-    for i, x in enumerate(batches):
-        used = [made[s][max(0, i - (w.size - 1 - s))] for s in range(w.size)]
-        xs, dx = [x], None
-        for weights in used:
-            xs.append((xs[-1] @ weights).tanh())
-        for s in reversed(range(w.size)):
-            dx, gradient = derive(used[s], xs[s], xs[s + 1], dx)
-            made[s].append(made[s][-1] - RATE * gradient)
-    return made[w.rank][-1]
+    history = [[part] for part in task.model().to(w.device).children()]
+    for i in range(steps):
+        h, labels = (t.to(w.device) for t in task.batch(i, batch))
+        used, newest = nn.Sequential(), nn.Sequential()
+        for s, versions in enumerate(history):
+            used.append(versions[max(0, i - (w.size - 1 - s))])
+            newest.append(copy.deepcopy(versions[-1]))
+            versions.append(newest[s])
+        loss = task.loss(used, h, labels) / batch
+        grads = torch.autograd.grad(loss, [*used.parameters()])
+        for weight, grad in zip(newest.parameters(), grads):
+            weight.grad = grad
+        torch.optim.SGD(newest.parameters(), lr=rate).step()
+    return [*history[w.rank][-1].parameters()]
 
 
-def main(w: World) -> None:
-    count = 2 * w.size  # enough for every stage to be as stale as it gets
-    batches, stage = w.randn(count, ROWS, WIDTH, of_rank=0), Stage(w)
-    with meter() as moved:
-        stage.run(batches)
-    w.check("weights", stage.newest, lambda: reference(w, batches), slack=0)
-    w.check("version", stage.back, lambda: stage.forth, slack=0)
-    given = {"m": count, "a": ROWS * WIDTH * 8, "f": COST["F"], "b": COST["B"]}
-    found = dict(staleness=max(stage.ages), versions=stage.most)
-    report(w, given=given, bytes_sent=moved.bytes_sent, **found)
+def main(
+    w: World,
+    *,
+    batches_per_stage: int = 2,
+    batch: int = 5,
+    rate: float = 0.5,
+    forward: float = 1,
+    backward: float = 2,
+) -> None:
+    few = f"{batches_per_stage} batches per stage do not fill it; use 2"
+    w.require(batches_per_stage > 1, few)
+    steps = batches_per_stage * w.size
+    task = replace(digits, model=lambda: equal_layers(w.size, 64))
+    sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
+    cost: dict[str, Any] = {"forward": forward, "backward": backward}
+    newest, ages = list[Tensor](), list[int]()
+    memory = w.memory(parameters=lambda: newest)
+    with memory, meter() as moved:
+        for i, step in enumerate(train(w, task, **sizes, **cost)):
+            newest[:] = step.weights
+            ages.append(step.age)
+            #: Whatever is alive here counts: the newest weights, and those
+            #: that a stash still holds.
+            memory.mark(f"step {i}")
+    w.check("weights", newest, lambda: reference(w, task, **sizes), slack=0)
+    held = memory.live(f"step {w.size - 1}")["parameters"]
+    versions = held / sum(t.nbytes for t in newest)
+    given = {"microbatches": steps, "activation_bytes": batch * 64 * 8}
+    counts = {"staleness": max(ages), "versions": versions}
+    report(w, given=given, bytes_sent=moved.bytes_sent, **counts)
 
 
 if __name__ == "__main__":
