@@ -1,0 +1,1 @@
+"""Formulas of the axis communication-pattern, a module for each family."""

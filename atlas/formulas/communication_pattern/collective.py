@@ -1,0 +1,163 @@
+"""Formulas of communication-pattern/collective: bytes, rounds, memory, time."""
+
+from math import floor
+
+from atlas.formulas.parts import chunk, floor_log2
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
+
+
+@formula
+def ring_all_reduce_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: all chunks but r+1, then all chunks but r+2.
+
+    Source: Patarasuk and Yuan 2009, with chunks of uneven size.
+    """
+    return itemsize * (
+        2 * elements
+        - chunk(elements, ranks, rank + 1)
+        - chunk(elements, ranks, rank + 2)
+    )
+
+
+@formula
+def ring_all_reduce_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: p-1 that reduce and p-1 that gather.
+
+    Source: Patarasuk and Yuan 2009.
+    """
+    return 2 * (ranks - 1)
+
+
+@formula
+def ring_all_reduce_total(ranks: Ranks, elements: Count, itemsize: Positive) -> int:
+    """Bytes that all ranks together send in one ring all-reduce.
+
+    Source: Patarasuk and Yuan 2009; no all-reduce can send fewer.
+    """
+    return 2 * (ranks - 1) * elements * itemsize
+
+
+@formula
+def halving_doubling_core(ranks: Ranks, rank: Rank, elements: Count) -> int:
+    """Elements that rank r of p, a power of two, sends; the last chunk takes the rest.
+
+    Source: Rabenseifner 2004: all chunks but its own go when halving; doubling sends
+    every window of 1, 2, 4, ... chunks around it, with the rest if it reaches the end.
+    """
+    rest = elements % ranks
+    ends = floor_log2(ranks) - floor_log2(2 * (ranks - rank) - 1)
+    return 2 * (ranks - 1) * (elements // ranks) + rest * (
+        ends + (0 if rank == ranks - 1 else 1)
+    )
+
+
+@formula
+def halving_doubling_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: its part in the power of two, and folded tensors.
+
+    Source: Thakur et al. 2005: folded ranks send all, and get all back.
+    """
+    q = 2 ** floor_log2(ranks)
+    return itemsize * (
+        elements
+        if rank >= q
+        else halving_doubling_core(q, rank, elements)
+        + (elements if rank + q < ranks else 0)
+    )
+
+
+@formula
+def halving_doubling_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p each way, and two for the ranks that were folded.
+
+    Source: Thakur et al. 2005.
+    """
+    q = floor_log2(ranks)
+    return 2 * q + (0 if 2**q == ranks else 2)
+
+
+# Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
+
+
+@formula
+def hierarchical_most_nodes(ranks: Ranks) -> int:
+    """Most nodes that the ranks may be split into: no more than ranks per node.
+
+    Source: derived: the more ranks a node has, the less each sends out of it.
+    """
+    return floor(ranks**0.5)
+
+
+@formula
+def hierarchical_fewest_nodes(ranks: Ranks) -> int:
+    """Fewest nodes of a table as square as it can be: all of them for a power of two.
+
+    Source: derived: of a power of two, half the factors make nodes, half make ranks.
+    """
+    q = floor_log2(ranks)
+    return 2 ** (q // 2) if 2**q == ranks else 1
+
+
+@formula
+def hierarchical_inside(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive, node_size: Positive
+) -> int:
+    """Bytes that rank r sends inside its node: a ring all-reduce of the tensor.
+
+    Source: Mikami et al. 2018: reduce-scatter and all-gather in a row.
+    """
+    return ring_all_reduce_bytes(node_size, rank % node_size, elements, itemsize)
+
+
+@formula
+def hierarchical_between(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive, node_size: Positive
+) -> int:
+    """Bytes that rank r sends to other nodes: a ring all-reduce of one chunk.
+
+    Source: Mikami et al. 2018: the column sums what the row scattered.
+    """
+    return ring_all_reduce_bytes(
+        -(-ranks // node_size),
+        rank // node_size,
+        chunk(elements, node_size, rank + 1),
+        itemsize,
+    )
+
+
+@formula
+def hierarchical_rounds(ranks: Ranks, node_size: Positive) -> int:
+    """Rounds of messages: a ring of the node's ranks and a ring of the nodes.
+
+    Source: Mikami et al. 2018.
+    """
+    return ring_all_reduce_rounds(node_size) + ring_all_reduce_rounds(
+        -(-ranks // node_size)
+    )
+
+
+# All-to-all: rows and columns, both cut into p chunks
+
+
+@formula
+def all_to_all_bytes(
+    ranks: Ranks, rank: Rank, rows: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: its rows, without the columns that stay.
+
+    Source: Thakur et al. 2005, with chunks of uneven size.
+    """
+    return itemsize * chunk(rows, ranks, rank) * (columns - chunk(columns, ranks, rank))
+
+
+@formula
+def all_to_all_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: one for every other rank.
+
+    Source: Thakur et al. 2005.
+    """
+    return ranks - 1

@@ -1,0 +1,41 @@
+"""Formulas of communication-pattern/quantization: bytes, rounds, memory, time."""
+
+from atlas.formulas.ranges import Count, Positive, formula
+
+
+@formula
+def one_bit_payload(elements: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes a rank hands over: one sign per element, eight to a byte, and two means.
+
+    Source: Seide et al. 2014, with one pair of means.
+    """
+    return steps * (-(-elements // 8) + 2 * itemsize)
+
+
+@formula
+def qsgd_payload(
+    elements: Count, itemsize: Positive, steps: Count, bucket: Positive
+) -> int:
+    """Bytes a rank hands over: one byte per element and one norm per bucket.
+
+    Source: Alistarh et al. 2017, section 3.1, with whole bytes for Elias codes.
+    """
+    return steps * (elements + itemsize * -(-elements // bucket))
+
+
+@formula
+def paired_gathers(steps: Count) -> int:
+    """All-gathers when two are needed per step: the codes, and what decodes them.
+
+    Source: Renggli et al. 2019 (SparCML): what cannot be summed on the way is gathered.
+    """
+    return 2 * steps
+
+
+@formula
+def qsgd_variance(bucket: Positive, levels: Positive) -> float:
+    """Largest expected squared error of a draw, as a share of the squared norm.
+
+    Source: Alistarh et al. 2017, lemma 3.1.
+    """
+    return min(bucket / levels**2, bucket**0.5 / levels)

@@ -1,0 +1,77 @@
+"""Formulas of communication-pattern/scheduling: bytes, rounds, memory, time."""
+
+from atlas.formulas.communication_pattern.collective import ring_all_reduce_rounds
+from atlas.formulas.ranges import Amount, Count, Positive, Ranks, formula
+
+# Tensor fusion: equal tensors that share a buffer
+
+
+@formula
+def fusion_calls(units: Count, elements: Count, bucket: Positive) -> int:
+    """All-reduces when as many whole tensors as fit share a buffer, at least one.
+
+    Source: Sergeev and Del Balso 2018, on tensor fusion.
+    """
+    return -(-units // max(1, bucket // max(1, elements)))
+
+
+@formula
+def fusion_saved(units: Count, elements: Count, bucket: Positive) -> int:
+    """All-reduces that fusion saves, and with each its latency.
+
+    Source: derived: one call per tensor, less those that remain.
+    """
+    return units - fusion_calls(units, elements, bucket)
+
+
+@formula
+def fusion_payload(units: Count, elements: Count, itemsize: Positive) -> int:
+    """Bytes handed to all-reduce, fused or not.
+
+    Source: Sergeev and Del Balso 2018, on tensor fusion.
+    """
+    return units * elements * itemsize
+
+
+@formula
+def fusion_saved_seconds(
+    ranks: Ranks, units: Count, elements: Count, bucket: Positive, alpha: Amount
+) -> float:
+    """Seconds that fusion saves when each round of a ring all-reduce costs alpha.
+
+    Source: derived: 2(p-1) rounds for every call that is not made.
+    """
+    saved = fusion_saved(units, elements, bucket)
+    return ring_all_reduce_rounds(ranks) * saved * alpha
+
+
+# Wait-free backpropagation: equal layers, one square matrix each
+
+
+@formula
+def wait_free_calls(layers: Count, steps: Count) -> int:
+    """All-reduces: one for each layer in each step; each is waited for once.
+
+    Source: Zhang et al. 2017.
+    """
+    return steps * layers
+
+
+@formula
+def wait_free_early(layers: Count, steps: Count) -> int:
+    """All-reduces that begin before the last gradient of their step is computed.
+
+    Source: derived from Zhang et al. 2017: all but the first layer's, which is last.
+    """
+    return steps * max(0, layers - 1)
+
+
+@formula
+def wait_free_payload(
+    layers: Count, width: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes handed to all-reduce: every layer's matrix in each step.
+
+    Source: Zhang et al. 2017.
+    """
+    return steps * layers * width**2 * itemsize

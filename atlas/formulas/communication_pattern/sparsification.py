@@ -1,0 +1,21 @@
+"""Formulas of communication-pattern/sparsification: bytes, rounds, memory, time."""
+
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
+
+
+@formula
+def top_k_payload(kept: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes a rank hands over: the kept values and their places, 4 bytes each.
+
+    Source: Lin et al. 2018, section 3.
+    """
+    return steps * kept * (itemsize + 4)
+
+
+@formula
+def top_k_gathered(ranks: Ranks, kept: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes a rank sends when the all-gathers are rings.
+
+    Source: Thakur et al. 2005, section 4.1: p-1 rounds, one contribution in each.
+    """
+    return (ranks - 1) * top_k_payload(kept, itemsize, steps)

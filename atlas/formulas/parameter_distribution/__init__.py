@@ -1,0 +1,1 @@
+"""Formulas of the axis parameter-distribution, a module for each family."""

@@ -1,0 +1,116 @@
+"""Formulas of parameter-distribution/intra-layer: bytes, rounds, memory, time."""
+
+from atlas.formulas.parts import chunk
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
+
+# Tensor parallelism, a column split then a row split
+
+
+@formula
+def tensor_parallel_calls(layers: Count) -> int:
+    """All-reduces each way through the layers: one for attention, one for the MLP.
+
+    Source: Shoeybi et al. 2019, section 3.
+    """
+    return 2 * layers
+
+
+@formula
+def tensor_parallel_payload(
+    layers: Count, batch: Count, tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes handed to all-reduce, forward and backward, by all layers.
+
+    Source: Shoeybi et al. 2019, section 3.
+    """
+    return 4 * layers * batch * tokens * width * itemsize
+
+
+@formula
+def tensor_parallel_held(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    heads: Positive,
+    width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of parameters that a rank holds: its heads, its neurons, whole norms.
+
+    Source: Shoeybi et al. 2019, section 3. A head has h/a rows of h weights and a
+    bias in queries, keys and values, and as many columns of the output; a neuron h
+    weights and a bias in, h out; whole are two norms and two biases.
+    """
+    attention = chunk(heads, ranks, rank) * (width // heads) * (4 * width + 3)
+    perceptron = chunk(4 * width, ranks, rank) * (2 * width + 1)
+    return layers * (attention + perceptron + 6 * width) * itemsize
+
+
+# Filters or channels cut: every layer has a multiple of the narrowest's channels
+
+
+@formula
+def cut_calls(layers: Count) -> int:
+    """Collectives each way through the convolutions: one for every layer.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    return layers
+
+
+@formula
+def filter_gathered(
+    ranks: Ranks, batch: Count, outputs: Count, narrow: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank hands to all-gather: its part of the outputs, and padding.
+
+    Source: Kahira et al. 2021, table III: a p-th of each map, here rounded up.
+    """
+    return chunk(narrow, ranks, 0) * (batch * outputs // narrow) * itemsize
+
+
+@formula
+def filter_summed(batch: Count, inputs: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to all-reduce: the gradients of all inputs.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    return batch * inputs * itemsize
+
+
+@formula
+def channel_summed(batch: Count, outputs: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to all-reduce: its terms of all outputs.
+
+    Source: Kahira et al. 2021, table III.
+    """
+    return batch * outputs * itemsize
+
+
+@formula
+def channel_gathered(
+    ranks: Ranks, batch: Count, inputs: Count, narrow: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank hands to all-gather: its part of dx, and padding.
+
+    Source: Kahira et al. 2021, table III: a p-th of each map, here rounded up.
+    """
+    return chunk(narrow, ranks, 0) * (batch * inputs // narrow) * itemsize
+
+
+@formula
+def cut_held(
+    ranks: Ranks,
+    rank: Rank,
+    cut_weights: Count,
+    whole_weights: Count,
+    narrow: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of parameters that a rank holds: its part of those cut, all others.
+
+    Source: Kahira et al. 2021, table III: a p-th of the weights, in whole parts.
+    """
+    return (
+        chunk(narrow, ranks, rank) * (cut_weights // narrow) + whole_weights
+    ) * itemsize

@@ -1,0 +1,74 @@
+"""Formulas of parameter-distribution/memory-tiers: bytes, rounds, memory, time."""
+
+from atlas.formulas.parameter_distribution.sharded import zero_3_shard
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
+
+# Offloaded optimizer: the model is one vector, padded until p divides it
+
+
+@formula
+def offload_bytes(
+    ranks: Ranks, elements: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank moves down, and up too: its shard, once per step.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), all in one precision.
+    """
+    return steps * zero_3_shard(ranks, elements) * itemsize
+
+
+@formula
+def offload_fast_bytes(ranks: Ranks, elements: Count, itemsize: Positive) -> int:
+    """Bytes that a rank keeps in fast memory: padded weights, and gradients.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), section 3.
+    """
+    return itemsize * (elements + ranks * zero_3_shard(ranks, elements))
+
+
+@formula
+def offload_slow_bytes(ranks: Ranks, elements: Count, itemsize: Positive) -> int:
+    """Bytes that a rank keeps in slow memory: master weights and moments of its shard.
+
+    Source: Ren et al. 2021 (ZeRO-Offload), section 3.
+    """
+    return 3 * itemsize * zero_3_shard(ranks, elements)
+
+
+# Model spilling
+
+
+@formula
+def spill_peak(largest_layer: Count, itemsize: Positive) -> int:
+    """Most bytes of weights in fast memory at once: the largest layer's.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    return largest_layer * itemsize
+
+
+@formula
+def spill_budget(largest_layer: Count, itemsize: Positive) -> int:
+    """Most bytes in fast memory at once: the largest layer's weights and gradient.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    return 2 * spill_peak(largest_layer, itemsize)
+
+
+@formula
+def spill_up(elements: Count, last_layer: Count, itemsize: Positive) -> int:
+    """Bytes of weights that come up: all forward, all but the last layer backward.
+
+    Source: derived; the last layer forward is the first one backward.
+    """
+    return (2 * elements - last_layer) * itemsize
+
+
+@formula
+def spill_down(elements: Count, itemsize: Positive) -> int:
+    """Bytes of gradients, summed and moved down once; weights are only dropped.
+
+    Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
+    """
+    return elements * itemsize

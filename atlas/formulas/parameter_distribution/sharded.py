@@ -1,0 +1,147 @@
+"""Formulas of parameter-distribution/sharded: bytes, rounds, memory, time."""
+
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
+
+
+@formula
+def zero_3_shard(ranks: Ranks, elements: Count) -> int:
+    """Elements of each rank's shard of a vector that is padded until p divides it.
+
+    Source: Rajbhandari et al. 2020, section 5.3; Zhao et al. 2023.
+    """
+    return -(-elements // ranks)
+
+
+# ZeRO stage 1: the model is one vector
+
+
+@formula
+def zero_1_state_bytes(ranks: Ranks, elements: Count, itemsize: Positive) -> int:
+    """Bytes that a rank keeps: all weights, all gradients, two moments of its shard.
+
+    Source: Rajbhandari et al. 2020, section 5.1, all four in one precision.
+    """
+    return itemsize * (elements + (ranks + 2) * zero_3_shard(ranks, elements))
+
+
+@formula
+def zero_1_volume(
+    ranks: Ranks, elements: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank sends when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.1: 2 psi, of which (p-1)/p travels.
+    """
+    return 2 * steps * (ranks - 1) * zero_3_shard(ranks, elements) * itemsize
+
+
+@formula
+def zero_1_calls(steps: Count) -> int:
+    """Collectives of a rank: per step, one reduce-scatter and one all-gather.
+
+    Source: Xu et al. 2020.
+    """
+    return 2 * steps
+
+
+# ZeRO stages 2 and 3: the model is cut into equal units, each padded on its own
+
+
+@formula
+def sharded_gradient_bytes(
+    ranks: Ranks, unit_elements: Count, units: Count, itemsize: Positive
+) -> int:
+    """Most bytes of gradients alive at once: all shards, and one unit's whole.
+
+    Source: derived from Rajbhandari et al. 2020, section 5.2.
+    """
+    return itemsize * (unit_elements + units * zero_3_shard(ranks, unit_elements))
+
+
+@formula
+def zero_2_state_bytes(
+    ranks: Ranks, unit_elements: Count, units: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank keeps: all weights, and shards of gradient and two moments.
+
+    Source: Rajbhandari et al. 2020, section 5.2, all four in one precision.
+    """
+    return itemsize * units * (ranks + 3) * zero_3_shard(ranks, unit_elements)
+
+
+@formula
+def zero_2_calls(units: Count, microbatches: Count, steps: Count) -> int:
+    """Collectives of a rank: per unit, a scatter per micro-batch and one gather.
+
+    Source: derived from Rajbhandari et al. 2020, section 5.2: a rank that has dropped
+    the whole gradient cannot accumulate locally.
+    """
+    return steps * (microbatches + 1) * units
+
+
+@formula
+def zero_2_volume(
+    ranks: Ranks,
+    unit_elements: Count,
+    units: Count,
+    itemsize: Positive,
+    microbatches: Count,
+    steps: Count,
+) -> int:
+    """Bytes that a rank sends when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.1: 2 psi, with one micro-batch.
+    """
+    return (
+        zero_2_calls(units, microbatches, steps)
+        * (ranks - 1)
+        * zero_3_shard(ranks, unit_elements)
+        * itemsize
+    )
+
+
+@formula
+def zero_3_state_bytes(
+    ranks: Ranks, unit_elements: Count, units: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank keeps: shards of weights, gradients and two moments.
+
+    Source: Rajbhandari et al. 2020, section 5.3, all four in one precision.
+    """
+    return 4 * itemsize * units * zero_3_shard(ranks, unit_elements)
+
+
+@formula
+def zero_3_gathered_bytes(
+    ranks: Ranks, unit_elements: Count, itemsize: Positive
+) -> int:
+    """Bytes of one whole unit, its padding included.
+
+    Source: Zhao et al. 2023.
+    """
+    return ranks * zero_3_shard(ranks, unit_elements) * itemsize
+
+
+@formula
+def zero_3_calls(units: Count, steps: Count) -> int:
+    """Collectives of a rank: a unit is gathered twice and its gradient scattered.
+
+    Source: Rajbhandari et al. 2020, section 7.2.2.
+    """
+    return 3 * units * steps
+
+
+@formula
+def zero_3_volume(
+    ranks: Ranks, unit_elements: Count, units: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank sends when the collectives are rings.
+
+    Source: Rajbhandari et al. 2020, section 7.2.2: 3 psi, of which (p-1)/p travels.
+    """
+    return (
+        zero_3_calls(units, steps)
+        * (ranks - 1)
+        * zero_3_shard(ranks, unit_elements)
+        * itemsize
+    )

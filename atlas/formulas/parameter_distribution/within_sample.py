@@ -1,0 +1,171 @@
+"""Formulas of parameter-distribution/within-sample: bytes, rounds, memory, time."""
+
+from atlas.formulas.parts import chunk
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
+
+# Ring attention: the tokens lie in 2p chunks, of which a rank has two
+
+
+@formula
+def zigzag_tokens(ranks: Ranks, rank: Rank, tokens: Count) -> int:
+    """Tokens that a rank holds: chunk r of 2p, and chunk r from the end.
+
+    Source: Llama Team 2024, section 3.3.2.
+    """
+    return chunk(tokens, 2 * ranks, rank) + chunk(
+        tokens, 2 * ranks, 2 * ranks - 1 - rank
+    )
+
+
+@formula
+def ring_attention_forward(
+    ranks: Ranks, rank: Rank, tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends forward: all keys and values but those of rank r+1.
+
+    Source: Liu et al. 2023, section 3, with shares of uneven size.
+    """
+    return (
+        2
+        * width
+        * itemsize
+        * (tokens - zigzag_tokens(ranks, (rank + 1) % ranks, tokens))
+    )
+
+
+@formula
+def ring_attention_backward(
+    ranks: Ranks, rank: Rank, tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends backward: those of forward, and everyone's gradients.
+
+    Source: derived from Liu et al. 2023, section 3: gradients make p hops.
+    """
+    return ring_attention_forward(ranks, rank, tokens, width, itemsize) + (
+        0 if ranks == 1 else 2 * width * itemsize * tokens
+    )
+
+
+@formula
+def ring_attention_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: p-1 hops forward, and p backward.
+
+    Source: derived from Liu et al. 2023, section 3.
+    """
+    return 0 if ranks == 1 else 2 * ranks - 1
+
+
+@formula
+def ring_attention_pairs(ranks: Ranks, rank: Rank, tokens: Count) -> int:
+    """Pairs of query and key that a rank computes: each token and those before it.
+
+    Source: derived from Llama Team 2024, section 3.3.2: the cut into 2p chunks.
+    """
+    early = chunk(tokens, 2 * ranks, rank)
+    late = chunk(tokens, 2 * ranks, 2 * ranks - 1 - rank)
+    before_early = rank * (tokens // (2 * ranks)) + min(rank, tokens % (2 * ranks))
+    before_late = (2 * ranks - 1 - rank) * (tokens // (2 * ranks)) + min(
+        2 * ranks - 1 - rank, tokens % (2 * ranks)
+    )
+    return (
+        early * before_early
+        + early * (early + 1) // 2
+        + late * before_late
+        + late * (late + 1) // 2
+    )
+
+
+# Ulysses: tokens and heads are both cut into p parts
+
+
+@formula
+def ulysses_calls() -> int:
+    """All-to-alls of one attention: into heads and out again, forward and backward.
+
+    Source: Jacobs et al. 2023, section 3, with queries, keys and values in one.
+    """
+    return 4
+
+
+@formula
+def ulysses_payload(
+    ranks: Ranks,
+    rank: Rank,
+    tokens: Count,
+    heads: Positive,
+    head_width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank hands over: four tensors by its tokens, four by its heads.
+
+    Source: Jacobs et al. 2023, section 3.2, with parts of uneven size.
+    """
+    return (
+        4
+        * head_width
+        * itemsize
+        * (chunk(tokens, ranks, rank) * heads + tokens * chunk(heads, ranks, rank))
+    )
+
+
+@formula
+def held_heads(ranks: Ranks, rank: Rank, heads: Positive) -> int:
+    """Attention heads of a rank, of which the last rank must have one.
+
+    Source: Jacobs et al. 2023, section 3; Shoeybi et al. 2019, section 3.
+    """
+    return chunk(heads, ranks, rank)
+
+
+# Rows cut
+
+
+@formula
+def spatial_rows(ranks: Ranks, rank: Rank, map_rows: Positive) -> int:
+    """Rows of the smallest map that a rank holds, of which the last must have one.
+
+    Source: Kahira et al. 2021, table III, cut in one dimension.
+    """
+    return chunk(map_rows, ranks, rank)
+
+
+@formula
+def spatial_halo(
+    ranks: Ranks, rank: Rank, batch: Count, halo: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends to each neighbor, forward and backward.
+
+    Source: Kahira et al. 2021, table III; of each layer it is K - s rows: what a
+    window of K rows that moves by s shares with the next. It goes to and fro.
+    """
+    return (min(rank, 1) + min(ranks - 1 - rank, 1)) * batch * halo * itemsize
+
+
+@formula
+def spatial_messages(ranks: Ranks, rank: Rank, halos: Count) -> int:
+    """Messages that a rank sends to its neighbors; none is empty.
+
+    Source: derived from Kahira et al. 2021, table III.
+    """
+    return (min(rank, 1) + min(ranks - 1 - rank, 1)) * halos
+
+
+@formula
+def spatial_sums(norms: Count) -> int:
+    """All-reduces: one of the gradients, and one each way in every norm.
+
+    Source: Kahira et al. 2021, table III, with batch norms of whole samples.
+    """
+    return 1 + 2 * norms
+
+
+@formula
+def spatial_summed(
+    elements: Count, norms: Count, norm_channels: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank hands to all-reduce: gradients, and 2C + 1 sums per norm.
+
+    Source: Kahira et al. 2021, table III, with batch norms of whole samples, whose
+    sums are added forward and their gradients backward.
+    """
+    return (elements + 2 * (2 * norm_channels + norms)) * itemsize

@@ -1,0 +1,41 @@
+"""How things are cut into parts: chunks, and logarithms in whole numbers."""
+
+from atlas.formulas.ranges import Count, Ranks, formula
+
+
+@formula
+def chunk(elements: Count, ranks: Ranks, index: int) -> int:
+    """Elements of one chunk, its index taken modulo p, when n are cut into p chunks.
+
+    Source: torch.tensor_split: the first n mod p chunks have one element more.
+    """
+    return -(-(elements - index % ranks) // ranks)
+
+
+def _log_below_16(p: int) -> int:
+    return 0 if p < 2 else 1 if p < 4 else 2 if p < 8 else 3
+
+
+def _log_below_256(p: int) -> int:
+    return _log_below_16(p) if p < 16 else 4 + _log_below_16(p // 16)
+
+
+def _log_below_65536(p: int) -> int:
+    return _log_below_256(p) if p < 256 else 8 + _log_below_256(p // 256)
+
+
+def _log_below_2_to_32(p: int) -> int:
+    return _log_below_65536(p) if p < 65536 else 16 + _log_below_65536(p // 65536)
+
+
+@formula
+def floor_log2(ranks: Ranks) -> int:
+    """Whole part of the binary logarithm of p.
+
+    Source: arithmetic: the place of the highest bit of p, found by bisection.
+    """
+    return (
+        _log_below_2_to_32(ranks)
+        if ranks < 2**32
+        else 32 + _log_below_2_to_32(ranks // 2**32)
+    )

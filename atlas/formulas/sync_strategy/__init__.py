@@ -1,0 +1,1 @@
+"""Formulas of the axis sync-strategy, a module for each family."""

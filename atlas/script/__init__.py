@@ -1,0 +1,1 @@
+"""Python written as other languages: formulas as LaTeX, the planner as JavaScript."""
