@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 from atlas.knowledge import TaxonomyError, find_root
-from atlas.site import context, pages
+from atlas.site import pages
+from atlas.verdict import ClaimError
+from atlas.views import context
 
 
 def write(root: Path, out: Path) -> int:
@@ -34,7 +36,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         count = write(find_root(), Path(arguments[0]))
-    except (TaxonomyError, OSError) as problem:
+    except (TaxonomyError, ClaimError, OSError) as problem:
         print(f"atlas.site: {problem}", file=sys.stderr)
         return 1
     print(f"{count} files in {arguments[0]}")

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from atlas import record
-from atlas.oracle.units import seconds
+from atlas.planner.units import seconds
 from atlas.site import address, shaped
-from atlas.site.context import Context
 from atlas.site.text import attr, front, listing, md
+from atlas.views.context import Context
 
 __all__ = ["HERE", "page"]
 
 HERE = "accuracy.md"
-GOLDEN = "tests/data/golden.json"
+GOLDEN = "tests/planner/data/golden.json"
 STUDIES = "measurements/studies"
 #: Kahira et al. 2021: what its abstract says of itself, and the goals set by that.
 PARADL_MEAN, PARADL_BEST = 0.8674, 0.9757
@@ -83,10 +83,10 @@ def _exact(ctx: Context) -> str:
             "activations and the operations of all products, forward and backward, are "
             "those that the meter counted, of every rank or of the fullest, on "
             "gloo at 2 to 8 ranks and dry at 8, 64 and 1024, or as many as a technique "
-            "allows (`tests/test_oracle_exact.py`). What an exemplar keeps beyond its "
-            "strategy, as spatial ones copy every map they convolve, is added there by "
-            "name. Listed, with the reason of each, are the figures that no strategy "
-            "predicts.",
+            "allows (`tests/planner/test_oracle_exact.py`). What an exemplar keeps "
+            "beyond its strategy, as spatial ones copy every map they convolve, is "
+            "added there by name. Listed, with the reason of each, are the figures "
+            "that no strategy predicts.",
             "",
             "Dry runs are the first, second and last rank; the emulated device checks "
             "what NCCL would refuse. Nothing here has been run on GPUs unless a "
@@ -105,8 +105,9 @@ def _golden(ctx: Context) -> Iterator[str]:
     tables: Json = json.loads(path.read_text(encoding="utf-8"))
     yield (
         "Tables that others printed, and what they measured: the oracle is held "
-        "against every cell (`tests/test_oracle_golden.py`, in every run of the "
-        "tests), by the digits that are printed or by an error that the test states:"
+        "against every cell (`tests/planner/test_oracle_golden.py`, in every run "
+        "of the tests), by the digits that are printed or by an error that the test "
+        "states:"
     )
     rows = ["| table | numbers | source |", "|---|--:|---|"]
     source = ""
@@ -164,7 +165,7 @@ def _statistical(ctx: Context, study: Json | None) -> Iterator[str]:
     yield "\n".join(_by_strategy(told["strategies"]))
     yield (
         "Four ranks on two cores take turns, and what they wait for is the scheduler: "
-        "those rows are *oversubscribed*, are shown, and count towards no goal. There "
+        "those rows are *oversubscribed*, are shown, and count toward no goal. There "
         "a quarter of the batch may be one of those that units were timed at: "
         f"{listing(_same_batch(study['given'])) or 'on no network'}."
     )
@@ -308,5 +309,5 @@ def _dot(row: Json) -> str:
 
 def _shaped(study: Json | None) -> str:
     if study is None:
-        return "*Not measured yet: `python3 -m atlas.accuracy.shaped` does it.*"
+        return "*Not measured yet: `python3 -m atlas.planner.accuracy.shaped` does it.*"
     return shaped.shaped_section(study)

@@ -8,22 +8,22 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from atlas import presets
-from atlas.oracle import CORE, FORMULAS
-from atlas.oracle.cluster import Cluster
-from atlas.oracle.emit import javascript
-from atlas.oracle.findings import NAMES
-from atlas.oracle.model import Model
-from atlas.oracle.prediction import Prediction
-from atlas.oracle.records import Work
-from atlas.oracle.stages import units
-from atlas.oracle.train import OPTIMIZERS, PRECISIONS, RECOMPUTE
-from atlas.oracle.units import seconds, size
-from atlas.site import address, answers
-from atlas.site.context import Context
-from atlas.site.derive import derivation
+from atlas.planner import answers, presets
+from atlas.planner.arithmetic import ARITHMETIC
+from atlas.planner.cluster import Cluster
+from atlas.planner.explain import explain
+from atlas.planner.findings import NAMES
+from atlas.planner.model import Model
+from atlas.planner.prediction import Prediction
+from atlas.planner.records import Work
+from atlas.planner.stages import units
+from atlas.planner.train import OPTIMIZERS, PRECISIONS, RECOMPUTE
+from atlas.planner.units import seconds, size
+from atlas.script.derive import derivation
+from atlas.script.modules import needed, transpile
+from atlas.site import address
 from atlas.site.text import front, raw
-from atlas.site.transpile import attributes, needed, transpile
+from atlas.views.context import Context
 
 __all__ = ["FIRST", "data", "page", "program"]
 
@@ -31,8 +31,8 @@ HERE = "calculator.md"
 SCRIPT = "assets/js/oracle.js"
 #: Where the page enters the oracle; what these import is written too.
 ROOTS = (
-    *("atlas.oracle.predict", "atlas.oracle.explain"),
-    *("atlas.site.frameworks", "atlas.site.huggingface", "atlas.site.answers"),
+    *("atlas.planner.predict", "atlas.planner.explain"),
+    *("atlas.planner.frameworks", "atlas.planner.huggingface", "atlas.planner.answers"),
 )
 #: What only the command line needs, or needs of Python what a browser has not.
 LEFT_OUT = ("nearest", "parse", "_product", "_axis", "_words", "_KNOWN")
@@ -88,28 +88,26 @@ BEHIND: Mapping[str, tuple[tuple[str, str | None], ...]] = {
 
 @cache
 def program() -> str:
-    """The oracle as JavaScript: arithmetic, what composes it, and its formulas."""
-    modules = needed(ROOTS)
-    used = sorted(set().union(*map(attributes, modules)) & FORMULAS.keys())
-    arithmetic = javascript([*CORE.values(), *(FORMULAS[name] for name in used)])
-    own = arithmetic.replace("var atlasFormulas =", "var atlasArithmetic =")
-    end = "return Object.freeze({\n"
-    own = own.replace(end, f"{end}  $div: $div, $mod: $mod, $pow: $pow,\n")
-    composed = transpile(modules, LEFT_OUT)
-    whole = own + composed.replace("atlasFormulas", "atlasArithmetic") + _derivations()
+    """The planner as JavaScript: its modules, and the formulas behind its numbers."""
+    whole = transpile(needed(ROOTS), LEFT_OUT, _derivations())
     return re.sub(r"\n\s+", "\n", whole)  # a page is weighed
 
 
 def _derivations() -> str:
-    names = ", ".join([*CORE, "chunk", "$div", "$mod", "$pow"])
+    taken: dict[str, list[str]] = {}
+    for name, fn in ARITHMETIC.items():
+        taken.setdefault(fn.__module__, []).append(name)
+    names = "".join(
+        f"const {{{', '.join(own)}}} = $M[{json.dumps(module)}];\n"
+        for module, own in taken.items()
+    )
     rows = []
     for number, parts in BEHIND.items():
-        made = ",\n".join(derivation(CORE[fn], field) for fn, field in parts)
+        made = ",\n".join(derivation(ARITHMETIC[fn], field) for fn, field in parts)
         rows.append(f"{json.dumps(number)}: [\n{made}\n]")
     table = ",\n".join(rows)
-    return f"""var atlasBehind = (function () {{
-"use strict";
-const {{{names}}} = atlasArithmetic;
+    return f"""$M.behind = (function () {{
+{names}const {{ chunk }} = $F;
 const $n = x => {{
   if (Number.isInteger(x) && Math.abs(x) < 1e15)
     return String(x).replace(/\\B(?=(\\d{{3}})+(?!\\d))/g, "\\\\,");
@@ -167,15 +165,15 @@ def model_data(model: Model) -> dict[str, Any]:
         "tables": model.tables,
         "epoch": model.epoch,
         "layers": layers,
-        "works": [list(_changed(work)) for work in works],
+        "works": [dict(_changed(work)) for work in works],
     }
 
 
-def _changed(work: Work) -> Iterator[tuple[int, int | float]]:
-    """The fields that are not as by default: place and value, whole where it is."""
-    for i, (name, value) in enumerate(work._asdict().items()):
+def _changed(work: Work) -> Iterator[tuple[str, int | float]]:
+    """The fields that are not as by default, and their values: whole if they are."""
+    for name, value in work._asdict().items():
         if value != Work._field_defaults[name]:
-            yield i, int(value) if value == int(value) else value
+            yield name, int(value) if value == int(value) else value
 
 
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
@@ -270,7 +268,7 @@ def _static(p: Prediction) -> str:
         for name, n in p.memory._asdict().items()
         if n > 0
     )
-    said = "".join(f"<p>{escape(line)}</p>" for line in p.explain().splitlines())
+    said = "".join(f"<p>{escape(line)}</p>" for line in explain(p).splitlines())
     return (
         "<noscript><p>The calculator needs JavaScript. Without it, the command line "
         "answers the same questions.</p></noscript>"

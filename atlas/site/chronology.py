@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from atlas.knowledge import Axis
 from atlas.site import address
-from atlas.site.context import Context
-from atlas.site.standing import places
 from atlas.site.text import attr, front, md, raw
+from atlas.views.context import Context
+from atlas.views.standing import places
 
 HERE = "timeline.md"
 FIRST, LAST = 2011, 2026  # from Hogwild on; what is older stands in one row

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from atlas.knowledge import Claim, System, Technique
-from atlas.oracle.emit import latex
+from atlas.script.latex import latex
 from atlas.site import address
-from atlas.site.context import BACKENDS, Context, formula_of
-from atlas.site.evidence import all_hold
-from atlas.site.standing import (
+from atlas.site.text import front, md, raw, slug
+from atlas.views.context import BACKENDS, Context, formula_of
+from atlas.views.proof import all_hold
+from atlas.views.standing import (
     FORWARD,
     by_age,
     likeness,
@@ -17,7 +18,6 @@ from atlas.site.standing import (
     proven,
     verified,
 )
-from atlas.site.text import front, md, raw, slug
 
 HERE = "compare.md"
 PARTS = "assets/js/compare/"  # a script for each thing
@@ -49,7 +49,7 @@ ROWS = {
     "largest": "Largest run",
     "status": "Status",
     "maker": "Made by",
-    "licence": "Licence",
+    "license": "License",
     "surveys": "Named by surveys",
     "relations": "Relations",
     "papers": "Papers",
@@ -156,7 +156,7 @@ def _starts(ctx: Context) -> Iterator[str]:
 
 
 def _techniques(ctx: Context) -> list[tuple[str, str]]:
-    """Neighbours that can both be run, in the order of the axes."""
+    """Neighbors that can both be run, in the order of the axes."""
     return [
         (t.id, other)
         for family in ctx.atlas.families.values()
@@ -230,7 +230,7 @@ def _system(ctx: Context, s: System) -> dict[str, Any]:
     rows["proven"] = _share(*proven(ctx, s))
     rows["status"] = [s.status]
     rows["maker"] = [s.made_by] if s.made_by else []
-    rows["licence"] = [s.licence] if s.licence else []
+    rows["license"] = [s.license] if s.license else []
     rows["surveys"] = [ctx.atlas.surveys[v].name for v in s.surveys]
     for r in s.relations:
         named = f"{FORWARD[r.kind]} {ctx.atlas.systems[r.system].name}"

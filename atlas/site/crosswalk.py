@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 from atlas.knowledge import Ambiguity, Concept, Crosswalk
 from atlas.site import address
-from atlas.site.context import Context
 from atlas.site.text import attr, front, listing, md, slug
+from atlas.views.context import Context
 
 HERE = "crosswalk.md"
 UNREAD = '<span class="unread">not verified</span>'

@@ -34,7 +34,7 @@ def grid(least: int, most: int | None) -> list[int]:
 
 
 def draw(curve: Curve) -> str:
-    """The chart as an SVG; its colours come from the style sheet."""
+    """The chart as an SVG; its colors come from the style sheet."""
     values = [y for _, y in curve.line] + [y for _, ps in curve.points for _, y in ps]
     sizes = [x for x, _ in curve.line] + [x for _, ps in curve.points for x, _ in ps]
     chart = _Chart(max([*sizes, 2]), values)

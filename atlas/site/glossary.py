@@ -1,40 +1,53 @@
 """The glossary as a page: each word, what it means, where it leads, where it is met."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from itertools import groupby
+
+from markupsafe import Markup
 
 from atlas.knowledge import Word
 from atlas.site import address
-from atlas.site.context import Context
-from atlas.site.text import attr, front, listing, md, slug
+from atlas.site.templating import macro, markup, render
+from atlas.site.text import front, md, slug
 from atlas.site.tips import Tips, anchor
+from atlas.views.context import Context
 
 HERE = "glossary.md"
 SHOWN = 4  # of the pages that use a word
 
-Met = dict[str, list[tuple[str, str]]]  # word -> (address, name) of pages
+Met = dict[str, list[tuple[str, str]]]  # word -> (file, name) of pages
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A word as the page has it; what is marked up is finished."""
+
+    term: str
+    anchor: str
+    says: Markup
+    aliases: list[Markup]
+    leads: list[Markup]
+    used: list[Markup]
 
 
 def page(ctx: Context) -> str:
     """All words by letter, with the letters on top."""
     words = ctx.atlas.glossary
     tips, met = Tips(words, common=True), _met(ctx)
-    letters = [(k, list(v)) for k, v in groupby(words, key=_letter)]
-    parts = [
-        front("Glossary", description="The words of the field, and those of the atlas.")
-        + address.assets(HERE, "terms.css"),
-        "# Glossary",
-        f"{len(words)} words of the field and of this atlas, in our own definitions. "
-        "On every other page a word is explained where it first stands: point at it, "
-        "reach it by keyboard, or follow it here.",
-        _letters([letter for letter, _ in letters]),
+    letters = [
+        (letter, [_entry(ctx, w, tips, met) for w in some])
+        for letter, some in groupby(words, key=_letter)
     ]
-    for letter, some in letters:
-        parts.append(f"## {letter} {{ #letter-{slug(letter)} }}")
-        parts.append("\n".join(_word(ctx, w, tips, met) for w in some))
-    if not words:
-        parts.append("No word is explained yet.")
-    return "\n\n".join(parts) + "\n"
+    about = "The words of the field, and those of the atlas."
+    made = render(
+        "glossary.md.j2",
+        here=HERE,
+        front=markup(front("Glossary", description=about)),
+        count=len(words),
+        letters=letters,
+    )
+    return made.strip() + "\n"
 
 
 def _letter(word: Word) -> str:
@@ -42,44 +55,35 @@ def _letter(word: Word) -> str:
     return first if first.isalpha() else "0-9"
 
 
-def _letters(found: list[str]) -> str:
-    links = "".join(f'<a href="#letter-{slug(k)}">{attr(k)}</a>' for k in found)
-    return f'<nav class="letters" aria-label="Letters">{links}</nav>'
-
-
-def _word(ctx: Context, word: Word, tips: Tips, met: Met) -> str:
-    says = tips.linked(md(word.says), word)
-    rows = []
-    if word.aliases:
-        rows.append(f"<div>Also: {listing(md(a) for a in word.aliases)}.</div>")
-    leads = [entry(ctx, HERE, name) for name in word.see]
-    leads += [_paper(ctx, key) for key in word.papers]
-    if leads:
-        rows.append(f"<div>See {listing(leads)}.</div>")
+def _entry(ctx: Context, word: Word, tips: Tips, met: Met) -> Entry:
+    leads = [markup(entry(ctx, HERE, name)) for name in word.see]
+    leads += [markup(_paper(ctx, key)) for key in word.papers]
     led = {address.link(HERE, home(ctx, name)[0]) for name in word.see}
-    rows += _used(met.get(word.term, []), led)
-    return (
-        f'<section class="word"><h3 id="{anchor(word.term)}">{md(word.term)}</h3>'
-        f"<p>{says}</p>{''.join(rows)}</section>"
+    return Entry(
+        word.term,
+        anchor(word.term),
+        markup(tips.linked(md(word.says), word)),
+        [markup(md(alias)) for alias in word.aliases],
+        leads,
+        _used(met.get(word.term, []), led),
     )
 
 
 def _paper(ctx: Context, key: str) -> str:
     p = ctx.atlas.papers[key]
-    to = address.link(HERE, f"papers.md#{slug(key)}")
-    return f'<a href="{to}">{md(p.authors[0].split()[-1])} {p.year}</a>'
+    name = f"{p.authors[0].split()[-1]} {p.year}"
+    return macro("marks.html.j2", "a", HERE, f"papers.md#{slug(key)}", name)
 
 
-def _used(pages: list[tuple[str, str]], led: set[str]) -> list[str]:
+def _used(pages: list[tuple[str, str]], led: set[str]) -> list[Markup]:
     """Pages that use the word, but for those it leads to anyway."""
-    others = [(to, name) for to, name in pages if to not in led]
-    if not others:
-        return []
-    shown = [f'<a href="{to}">{md(name)}</a>' for to, name in others[:SHOWN]]
+    others = [(uri, name) for uri, name in pages if address.link(HERE, uri) not in led]
+    shown = [
+        markup(macro("marks.html.j2", "a", HERE, uri, name))
+        for uri, name in others[:SHOWN]
+    ]
     more = len(others) - len(shown)
-    if more:
-        shown.append(f"{more} more")
-    return [f"<div>Met on {listing(shown)}.</div>"]
+    return [*shown, markup(f"{more} more")] if more else shown
 
 
 def home(ctx: Context, name: str) -> tuple[str, str]:
@@ -95,7 +99,7 @@ def home(ctx: Context, name: str) -> tuple[str, str]:
 def entry(ctx: Context, here: str, name: str) -> str:
     """A link to a technique, a system or a family."""
     to, text = home(ctx, name)
-    return f'<a href="{address.link(here, to)}">{md(text)}</a>'
+    return macro("marks.html.j2", "a", here, to, text)
 
 
 def _met(ctx: Context) -> Met:
@@ -109,8 +113,7 @@ def _met(ctx: Context) -> Met:
     for s in ctx.atlas.systems.values():
         texts.append((f"systems/{s.id}.md", s.name, (s.summary,)))
     for uri, name, said in texts:
-        to = address.link(HERE, uri)
         text = " \n ".join(x for x in said if x)
         for term in dict.fromkeys(w.term for _, w in tips.find(text)):
-            out[term].append((to, name))
+            out[term].append((uri, name))
     return out

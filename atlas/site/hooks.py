@@ -1,4 +1,4 @@
-"""MkDocs meets the generated pages here; ahead.py does some of its work for it."""
+"""MkDocs meets the generated pages here."""
 
 import gc
 import logging
@@ -56,9 +56,11 @@ def _fresh(root: Path) -> tuple[Any, Any]:
     from mkdocs.exceptions import PluginError
 
     from atlas.knowledge import TaxonomyError
-    from atlas.site import ahead, context, pages, text
+    from atlas.site import pages, text
+    from atlas.verdict import ClaimError
+    from atlas.views import context
 
-    _now["raw"], _now["aside"], _now["ahead"] = text.RAW, {}, ahead
+    _now["raw"], _now["aside"], _now["claim_error"] = text.RAW, {}, ClaimError
 
     try:
         return pages, context.read(root)
@@ -86,7 +88,11 @@ def on_files(files: Any, config: Any) -> Any:
         LOG.warning(warning)
     for file in files:
         file.edit_uri = f"docs/{file.src_uri}"
-    for uri, content in pages.render(context.root, context).items():
+    try:
+        rendered = pages.render(context.root, context)
+    except _now["claim_error"] as wrong:
+        raise PluginError(f"a record does not fit its claims: {wrong}") from None
+    for uri, content in rendered.items():
         if uri in files.src_uris:
             raise SystemExit(f"docs/{uri} is hidden by a generated page: rename it")
         made = File.generated(config, uri, content=content)
@@ -95,23 +101,11 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_nav(nav: Any, config: Any, files: Any) -> Any:
-    """Begin to convert the pages: all that they link to is known now."""
-    _now["work"] = _now["ahead"].Conversion(files, config)
-    return nav
-
-
-def on_pre_page(page: Any, config: Any, files: Any) -> Any:
-    """A page that was converted ahead needs not be again."""
-    _now["work"].prepare(page)
-    return page
-
-
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill the marked places of hand-written pages.
 
     Finished HTML is set aside, from Markdown and from the search: it takes long to
-    parse. Its places are counted page by page, so that every process has the same.
+    parse.
     """
     filled: str = _now["pages"].fill(markdown, _now["context"])
     aside: list[str] = []
@@ -135,26 +129,10 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     return explained
 
 
-@event_priority(-100)  # after the plugins that still write into the pages
-def on_env(env: Any, config: Any, files: Any) -> Any:
-    """Begin to index the pages: their content is final."""
-    _now["work"].close()
-    search = config.plugins["material/search"]
-    search.search_index = _now["work"] = _now["ahead"].Index(files, search.config)
-    return env
-
-
 def on_post_build(config: Any) -> None:
-    """Nothing is left to do ahead, nor for the collector, which would run at exit."""
-    _now["work"].close()
+    """Nothing is left for the collector, which would run at exit."""
     if not gc.isenabled():
         gc.freeze()
-
-
-def on_build_error(error: Exception) -> None:
-    """Nobody waits for what is no longer needed."""
-    if "work" in _now:
-        _now["work"].close()
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

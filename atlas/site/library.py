@@ -1,18 +1,24 @@
 """The reference: the public modules, read from the source, and every formula."""
 
 import inspect
+from dataclasses import dataclass
+from typing import Any
 
-from atlas.oracle import FORMULAS
-from atlas.oracle.emit import latex
-from atlas.site.context import Context
-from atlas.site.text import front, md
+from markupsafe import Markup
+
+from atlas.formulas import FORMULAS
+from atlas.script.latex import latex
+from atlas.site.templating import markup, render
+from atlas.site.text import front
+from atlas.views.context import Context
+from atlas.views.proof import meaning
 
 # The public modules of the reference, with what each is for.
 MODULES = (
     ("exemplars.runtime", "what every exemplar imports"),
     ("exemplars.workload", "the two tasks the training exemplars share"),
     ("atlas.knowledge", "the taxonomy as types"),
-    ("atlas.oracle.formulas", "every formula, once"),
+    ("atlas.formulas", "every formula, once"),
     ("atlas.verdict", "predicted against measured"),
     ("atlas.record", "a measured run, kept"),
     ("atlas.meter", "calls, bytes and memory"),
@@ -35,35 +41,42 @@ def modules(ctx: Context) -> list[tuple[str, str]]:
 
 def reference(ctx: Context) -> str:
     """The list of modules."""
-    rows = [f"- [`{name}`]({name}.md): {md(what)}" for name, what in modules(ctx)]
-    parts = [
-        front("Reference"),
-        "# Reference",
-        "Read from the source.",
-        "\n".join(rows),
-    ]
-    return "\n\n".join(parts) + "\n"
+    head = markup(front("Reference"))
+    return render("reference.md.j2", front=head, modules=modules(ctx))
 
 
-def formulas(what: str) -> str:
-    """Every formula with its mathematics: lighter than its signature and source."""
-    rows = []
-    for name, fn in FORMULAS.items():
-        says, _, source = (inspect.getdoc(fn) or "").partition("\n\n")
-        rows.append(f"### {name} {{ #{name} }}\n\n{md(says)}\n")
-        arguments = ", ".join(inspect.signature(fn).parameters)
-        rows.append(f"\\[ {latex(fn)} \\]\n\n`{name}({arguments})` {md(source)}\n")
-    title = "atlas.oracle.formulas"
+@dataclass(frozen=True)
+class Shown:
+    """A formula as the reference has it."""
+
+    name: str
+    says: str
+    source: str
+    latex: Markup
+    arguments: tuple[str, ...]
+    meaning: str
+
+
+def formulas(ctx: Context, what: str) -> str:
+    """Every formula with its mathematics, and what its words mean."""
+    title = "atlas.formulas"
     head = front(title, description=what, search={"boost": 0.5}, hide=["toc"])
-    return head + f"# `{title}`\n\n{md(what)}\n\n" + "\n".join(rows)
-
-
-def module(name: str, what: str) -> str:
-    """The reference of one module."""
-    if name == "atlas.oracle.formulas":
-        return formulas(what)
-    return (
-        front(name, description=what, search={"boost": 0.5})
-        + f"# `{name}`\n\n::: {name}\n    options:\n      show_root_heading: false\n"
-        + "      heading_level: 2\n      show_source: false\n"
+    found = [_shown(ctx, name, fn) for name, fn in FORMULAS.items()]
+    return render(
+        "formulas.md.j2", front=markup(head), title=title, what=what, formulas=found
     )
+
+
+def _shown(ctx: Context, name: str, fn: Any) -> Shown:
+    says, _, source = (inspect.getdoc(fn) or "").partition("\n\n")
+    words = tuple(inspect.signature(fn).parameters)
+    known = [ctx.atlas.symbols[w] for w in words if w in ctx.atlas.symbols]
+    return Shown(name, says, source, markup(latex(fn)), words, meaning(known))
+
+
+def module(ctx: Context, name: str, what: str) -> str:
+    """The reference of one module."""
+    if name == "atlas.formulas":
+        return formulas(ctx, what)
+    head = front(name, description=what, search={"boost": 0.5})
+    return render("module.md.j2", front=markup(head), name=name)

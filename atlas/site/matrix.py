@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atlas.knowledge import Axis, Family, System, Technique
-from atlas.site import address, standing
-from atlas.site.context import BACKENDS, Context
+from atlas.site import address
 from atlas.site.overview import LADDER, RUNGS, climbed
 from atlas.site.text import attr, front, listing, md, raw
+from atlas.views import standing
+from atlas.views.context import BACKENDS, Context
 
 HERE = "map.md"
 DOWN, ACROSS, FACET = (

@@ -61,7 +61,7 @@ def _words(name: str) -> str:
 
 
 def draw(names: Sequence[str], series: dict[str, list[int]]) -> str:
-    """Areas on top of one another; colours come from the style sheet."""
+    """Areas on top of one another; colors come from the style sheet."""
     picks = _picks([sum(row) for row in zip(*(series[n] for n in names), strict=True)])
     top = ticks(max(sum(series[n][i] for n in names) for i in picks) or 1)[-1]
     last = max(len(series[names[0]]) - 1, 1)

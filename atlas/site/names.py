@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 
 from atlas.site import address
-from atlas.site.context import Context
 from atlas.site.tips import anchor, names
+from atlas.views.context import Context
 
 FILE = "assets/js/names.js"
 # name, what it is, address from the root of the site, all names

@@ -4,14 +4,14 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from atlas import presets
-from atlas.oracle import CORE, records
-from atlas.oracle.rules import limit
-from atlas.oracle.strategy import Axis, Channel, Filter, Pipeline, Spatial
+from atlas.planner import presets, records
+from atlas.planner.arithmetic import ARITHMETIC
+from atlas.planner.rules import limit
+from atlas.planner.strategy import Axis, Channel, Filter, Pipeline, Spatial
+from atlas.script.latex import field_latex
 from atlas.site import address
-from atlas.site.context import Context
-from atlas.site.derive import field_latex
 from atlas.site.text import attr, front, md, raw
+from atlas.views.context import Context
 
 __all__ = ["page"]
 
@@ -189,7 +189,7 @@ def page(ctx: Context) -> str:
         "Outside its range the oracle refuses and says why. Every prediction for a "
         "calibrated cluster carries a band, low to high: how far measured steps lay "
         "from predicted ones. A plan ends in a shortlist for the same reason: "
-        "neighbours differ by less than the error, so the five are to be measured.",
+        "neighbors differ by less than the error, so the five are to be measured.",
     ]
     parts.append(f"How far off it has been: [how far to trust it]({ACCURACY}).")
     parts += [
@@ -207,7 +207,7 @@ def page(ctx: Context) -> str:
 
 def _formula(part: Part) -> str:
     name, field, what = part
-    text = attr(field_latex(CORE[name], field))
+    text = attr(field_latex(ARITHMETIC[name], field))
     return (
         f"<p>{md(what.capitalize())}: <code>{name}</code></p>\n\n"
         f'<div class="arithmatex">\\[{text}\\]</div>'
@@ -232,13 +232,15 @@ def _bottlenecks() -> str:
 
 def _names() -> str:
     """What each name in the formulas is: the comments and docstrings of the source."""
-    shown = [field_latex(CORE[n], f) for _, _, _, all_ in SECTIONS for n, f, _ in all_]
+    shown = [
+        field_latex(ARITHMETIC[n], f) for _, _, _, all_ in SECTIONS for n, f, _ in all_
+    ]
     used = {w.replace(r"\_", "_") for t in shown for w in NAME.findall(t)}
     fields = _comments()
     rows = []
     for name in sorted(used):
-        if name in CORE:
-            doc = " ".join((CORE[name].__doc__ or "").split())
+        if name in ARITHMETIC:
+            doc = " ".join((ARITHMETIC[name].__doc__ or "").split())
             says = doc.partition(" Source:")[0].rstrip(".")
         else:
             says = WORDS.get(name) or fields.get(name, "")
@@ -262,7 +264,7 @@ def _sources() -> Iterator[str]:
     seen: set[str] = set()
     for _, _, _, formulas in SECTIONS:
         for name, _, _ in formulas:
-            _, _, said = " ".join((CORE[name].__doc__ or "").split()).partition(
+            _, _, said = " ".join((ARITHMETIC[name].__doc__ or "").split()).partition(
                 "Source: "
             )
             if said and said not in seen:

@@ -1,12 +1,13 @@
 """What the front page shows: every technique by axis and family, and the counts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from atlas.knowledge import Axis, Technique
-from atlas.site import address
-from atlas.site.context import BACKENDS, Context
-from atlas.site.evidence import all_hold, caught
-from atlas.site.text import md, raw
+from atlas.knowledge import Technique
+from atlas.site.templating import macro, render
+from atlas.site.text import raw
+from atlas.views.context import BACKENDS, Context
+from atlas.views.proof import all_hold, caught
 
 HERE = "index.md"
 RUNGS = {"gloo": "gloo", "dry": "dry", "emulated": "emulated GPU", "nccl": "NCCL"}
@@ -31,64 +32,72 @@ def climbed(ctx: Context, t: Technique) -> str:
 
 def proven(ctx: Context, t: Technique) -> str:
     """Four small marks: which rungs this technique has climbed."""
+    return macro("overview.html.j2", "rungs", _rungs(ctx, t))
+
+
+def _rungs(ctx: Context, t: Technique) -> list[tuple[str, str, str]]:
+    """Rung, class and words; none where the exemplar is not written."""
     if not ctx.written(t):
-        return (
-            '<span class="rungs"><span class="rung none">not written yet</span></span>'
-        )
-    out = []
-    for backend in LADDER:
-        kind, word = state(ctx, t, backend)
-        out.append(
-            f'<span class="rung {kind}" title="{RUNGS[backend]}: {word}">'
-            f'{RUNGS[backend]}<span class="sr"> {word}</span></span>'
-        )
-    return f'<span class="rungs">{"".join(out)}</span>'
+        return []
+    return [(RUNGS[b], *state(ctx, t, b)) for b in LADDER]
 
 
 def the_map(ctx: Context) -> str:
     """The three axes with their families and techniques, for the home page."""
-    columns = "".join(_axis_column(ctx, axis) for axis in ctx.atlas.axes)
-    return raw(f'<div class="map">{columns}</div>')
+    axes = [
+        (
+            axis,
+            [
+                (f, [(t, _rungs(ctx, t)) for t in ctx.of_family(axis.id, f.id)])
+                for f in axis.families
+            ],
+        )
+        for axis in ctx.atlas.axes
+    ]
+    return raw(macro("overview.html.j2", "map", HERE, axes))
 
 
-def _axis_column(ctx: Context, axis: Axis) -> str:
-    to = address.link(HERE, f"{axis.id}/index.md")
-    return (
-        f'<section class="axis"><h3 id="map-{axis.id}"><a '
-        f'href="{to}">{md(axis.name)}</a>'
-        f'</h3><p class="question">{md(axis.question)}</p>'
-        f"<ul>{''.join(_family_lines(ctx, axis))}</ul></section>"
+@dataclass(frozen=True)
+class Counts:
+    """The size of the atlas today."""
+
+    techniques: int
+    written: int
+    claims: int
+    mutants: int
+    systems: int
+    papers: int
+    most_ranks: int
+
+
+def counts(ctx: Context) -> Counts:
+    """Counted from the data, never typed."""
+    techniques = ctx.atlas.techniques.values()
+    run = [t for t in techniques if ctx.runs(t.id, "gloo")]
+    sizes = (p for t in techniques for b in BACKENDS for p in ctx.sizes(t.id, b))
+    return Counts(
+        techniques=len(techniques),
+        written=len(run),
+        claims=sum(len(t.claims) for t in run),
+        mutants=sum(caught(ctx, t)[0] for t in techniques),
+        systems=len(ctx.atlas.systems),
+        papers=len(ctx.atlas.papers),
+        most_ranks=max(sizes, default=0),
     )
 
 
-def _family_lines(ctx: Context, axis: Axis) -> Iterator[str]:
-    for family in axis.families:
-        found = ctx.of_family(axis.id, family.id)
-        to = address.link(HERE, f"{family.path}/index.md")
-        count = f' <span class="count">{len(found)}</span>' if found else ""
-        kind = "" if found else ' class="empty"'
-        inside = "".join(
-            f'<li><a href="{address.link(HERE, f"{t.path}.md")}">{md(t.name)}</a> '
-            f"{proven(ctx, t)}</li>"
-            for t in found
-        )
-        more = f"<ul>{inside}</ul>" if inside else ""
-        yield f'<li{kind}><a href="{to}">{md(family.name)}</a>{count}{more}</li>'
-
-
 def stats(ctx: Context) -> str:
-    """The size of the atlas today, counted at build."""
-    techniques = ctx.atlas.techniques.values()
-    run = [t for t in techniques if ctx.runs(t.id, "gloo")]
-    hits = [caught(ctx, t) for t in techniques]
-    claims = sum(len(t.claims) for t in run)
-    figures = [
-        (len(techniques), "techniques"),
-        (len(run), "of them run"),
-        (claims, "claims checked"),
-        (sum(h for h, _ in hits), "mutants caught"),
-        (len(ctx.atlas.systems), "systems placed"),
-        (len(ctx.atlas.papers), "papers"),
-    ]
-    cells = "".join(f"<div><b>{n}</b><span>{word}</span></div>" for n, word in figures)
-    return f'<div class="stats">{cells}</div>'
+    """The size of the atlas today, in a row."""
+    return render("stats.html.j2", counts=counts(ctx))
+
+
+# What a hand-written page may mark, as `{{ name }}`.
+PLACES: Mapping[str, Callable[[Context], object]] = {
+    "map": the_map,
+    "stats": stats,
+    "techniques": lambda ctx: counts(ctx).techniques,
+    "written": lambda ctx: counts(ctx).written,
+    "unwritten": lambda ctx: counts(ctx).techniques - counts(ctx).written,
+    "claims": lambda ctx: counts(ctx).claims,
+    "most_ranks": lambda ctx: counts(ctx).most_ranks,
+}

@@ -1,14 +1,15 @@
 """Every generated page by its address: pure functions of the files below a root."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from atlas import export
+from atlas.formulas import FORMULAS
 from atlas.knowledge import Axis
-from atlas.oracle import FORMULAS
-from atlas.oracle.emit import javascript
+from atlas.script.formulas import javascript
 from atlas.site import (
     accuracy,
     address,
@@ -33,11 +34,10 @@ from atlas.site import (
     systems,
     technique,
 )
-from atlas.site.context import Context, read
-from atlas.site.crew import Crew
 from atlas.site.text import attr
+from atlas.views.context import Context, read
 
-MAP, STATS = "<!-- atlas: map -->", "<!-- atlas: stats -->"
+PLACE = re.compile(r"\{\{ (\w+) \}\}")
 Nav = list[Any]
 Made = dict[str, str | bytes]
 Job = Callable[[], Mapping[str, str | bytes]]
@@ -45,28 +45,25 @@ Job = Callable[[], Mapping[str, str | bytes]]
 
 def render(root: Path, context: Context | None = None) -> Made:
     """Address in the site -> Markdown, or the bytes of a file."""
-    jobs = dict(_jobs(context or read(root)))
     out: Made = {}
-    with Crew(jobs) as crew:
-        for name, job in jobs.items():
-            made = crew.take(name)
-            out.update(job() if made is None else made)
+    for job in _jobs(context or read(root)):
+        out.update(job())
     return out
 
 
-def _jobs(ctx: Context) -> Iterator[tuple[str, Job]]:
-    """Everything to make, in the order of the site, each under a name of its own."""
+def _jobs(ctx: Context) -> Iterator[Job]:
+    """Everything to make, in the order of the site."""
     for axis in ctx.atlas.axes:
-        yield axis.id, partial(_axis, ctx, axis)
+        yield partial(_axis, ctx, axis)
     for t in ctx.atlas.techniques.values():
         yield _one(f"{t.path}.md", technique.page, ctx, t)
     yield _one("systems/index.md", systems.page, ctx)
-    yield "systems", partial(system.pages, ctx)
-    yield "compare", partial(compare.pages, ctx)
+    yield partial(system.pages, ctx)
+    yield partial(compare.pages, ctx)
     yield _one("timeline.md", chronology.page, ctx)
     yield _one("papers.md", papers.page, ctx)
     yield _one("papers.bib", papers.source, ctx)
-    yield "surveys", partial(surveys.pages, ctx)
+    yield partial(surveys.pages, ctx)
     yield _one("crosswalk.md", crosswalk.page, ctx)
     yield _one("glossary.md", glossary.page, ctx)
     yield _one(names.FILE, names.script, ctx)
@@ -76,19 +73,19 @@ def _jobs(ctx: Context) -> Iterator[tuple[str, Job]]:
     yield _one("grid.md", grid.page, ctx)
     yield _one("choose.md", choose.page, ctx)
     yield _one(calculator.HERE, calculator.page, ctx)
-    yield "program", calculator.files
+    yield calculator.files
     yield _one(oracle.HERE, oracle.page, ctx)
     yield _one(accuracy.HERE, accuracy.page, ctx)
     yield _one("assets/js/formulas.js", javascript, FORMULAS.values())
-    yield "reference", partial(_reference, ctx)
-    yield "notebooks", lambda: dict(notebooks.pages(ctx.root))
+    yield partial(_reference, ctx)
+    yield lambda: dict(notebooks.pages(ctx.root))
     yield _one(export.DATA, lambda: export.text(export.taxonomy(ctx.atlas)))
     yield _one(export.SCHEMA, lambda: export.text(export.schema()))
     yield _one(export.LLMS, export.llms, ctx.atlas, address.url)
 
 
-def _one(uri: str, make: Callable[..., str | bytes], *of: Any) -> tuple[str, Job]:
-    return uri, lambda: {uri: make(*of)}
+def _one(uri: str, make: Callable[..., str | bytes], *of: Any) -> Job:
+    return lambda: {uri: make(*of)}
 
 
 def _axis(ctx: Context, axis: Axis) -> Made:
@@ -102,17 +99,20 @@ def _axis(ctx: Context, axis: Axis) -> Made:
 def _reference(ctx: Context) -> Made:
     out: Made = {"reference/index.md": library.reference(ctx)}
     for name, what in library.modules(ctx):
-        out[f"reference/{name}.md"] = library.module(name, what)
+        out[f"reference/{name}.md"] = library.module(ctx, name, what)
     return out
 
 
 def fill(markdown: str, context: Context) -> str:
-    """A hand-written page with its marked places filled in."""
-    if MAP in markdown:
-        markdown = markdown.replace(MAP, overview.the_map(context))
-    if STATS in markdown:
-        markdown = markdown.replace(STATS, overview.stats(context))
-    return markdown
+    """A hand-written page with its marked places, `{{ name }}`, filled in."""
+
+    def place(found: re.Match[str]) -> str:
+        if found[1] not in overview.PLACES:
+            known = ", ".join(overview.PLACES)
+            raise KeyError(f"no place is called {found[1]!r}; there are {known}")
+        return str(overview.PLACES[found[1]](context))
+
+    return PLACE.sub(place, markdown)
 
 
 def nav(root: Path, context: Context | None = None) -> Nav:
@@ -158,6 +158,8 @@ def source_of(uri: str) -> str | None:
             return f"taxonomy/systems/{name}.yaml"
         case ["notebooks", name] if name != "index":
             return f"notebooks/{name}.py"
+        case ["reference", "atlas.formulas"]:  # a package, the others are modules
+            return "atlas/formulas/__init__.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"
         case ["surveys", name]:

@@ -1,31 +1,26 @@
 """The race of the strategies, from its study: plots, a table, and what surveys say."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import floor
 from typing import Any
 
-from atlas.record import source_of
-from atlas.site.context import Context
 from atlas.site.curve import ticks
 from atlas.site.text import amount, attr, md
+from atlas.views.context import Context, Json
+from atlas.views.race import (
+    CLAIMS,
+    DIVERGED,
+    TASKS,
+    said,
+    source,
+    study,
+    verdict,
+)
 
 WIDE, HIGH = 640, 300
 LEFT, RIGHT, ABOVE, BELOW = 46, 10, 10, 34
 AXES = {"samples": "samples seen, by all ranks", "time": "virtual seconds"}
-TASKS = ("digits", "characters")
 TOP = 4.0  # of the plots: what is above lies on the edge
-DIVERGED = 100.0  # a loss that no guess of letters or digits has
-Json = dict[str, Any]
-
-
-def study(ctx: Context) -> Json | None:
-    """The kept study, or None."""
-    path = ctx.root / "measurements" / "studies" / "race.json"
-    if not path.is_file():
-        return None
-    found: Json = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def section(ctx: Context) -> Iterator[str]:
@@ -46,7 +41,7 @@ def section(ctx: Context) -> Iterator[str]:
         "needed, one of the ranks serves. Choose a line in the legend to hide it. "
         "`atlas race` runs it again."
     )
-    if found["source"] != _source(ctx, found):
+    if found["source"] != source(ctx, found):
         yield "*Recorded from an older source of the exemplars.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
     slow = f"rank 1 slower by a factor of {given['slowdown']}"
@@ -57,13 +52,6 @@ def section(ctx: Context) -> Iterator[str]:
     yield "### What the surveys say, and what we see { #race-claims }"
     yield "\n".join(claims(found["races"]))
     yield from _sweep(found.get("sweep") or {})
-
-
-def _source(ctx: Context, found: Json) -> str:
-    """The hash of what would be raced today."""
-    races = found["races"].values()
-    ids = {entry["technique"] for entries in races for entry in entries.values()}
-    return source_of(ctx.root, [ctx.atlas.techniques[id] for id in ids])
 
 
 def _choice(ctx: Context, entries: Json, task: str, speed: str, words: str) -> str:
@@ -91,11 +79,6 @@ def _choice(ctx: Context, entries: Json, task: str, speed: str, words: str) -> s
 
 def _short(name: str) -> str:
     return name.replace("local-parallelism:", "local, ").replace("-", " ")
-
-
-def said(loss: float) -> str:
-    """A loss; what is beyond all sense has diverged."""
-    return f"{loss:.3f}" if loss < DIVERGED else "diverged"
 
 
 def _plot(lines: Json, column: int, says: str) -> str:
@@ -172,33 +155,6 @@ def _table(ctx: Context, entries: Json, lines: Json) -> str:
     return "\n".join(rows)
 
 
-# What is claimed: (strategy, the one it is held against, who says what)
-CLAIMS = (
-    (
-        "weight-stashing",
-        "bsp-synchronous-sgd",
-        "Nichols 2021: weight stashing does not cure staleness; it learns less from "
-        "the same samples than synchronous training.",
-    ),
-    (
-        "local-parallelism:greedy",
-        "local-parallelism:chunked",
-        "After Laskin 2020: greedy loses more than chunked.",
-    ),
-    (
-        "local-parallelism:chunked",
-        "local-parallelism:backprop",
-        "After Laskin 2020: chunked loses something against backprop.",
-    ),
-    (
-        "downpour",
-        "bsp-synchronous-sgd",
-        "Langer 2020: applying gradients on arrival saves the waiting and pays in "
-        "stale gradients.",
-    ),
-)
-
-
 def claims(races: Json) -> list[str]:
     """By task: does the first end higher than the second, beyond the seeds' range?"""
     rows = ["| what is said | task | losses | seen here? |", "|---|---|---|---|"]
@@ -212,15 +168,6 @@ def claims(races: Json) -> list[str]:
             losses = ", ".join(f"{md(_short(n))} {said(loss)}" for n, loss in ends)
             rows.append(f"| {md(says)} | {md(task)} | {losses} | {verdict(a, b)} |")
     return rows
-
-
-def verdict(worse: Sequence[float], better: Sequence[float]) -> str:
-    """Whether the ranges of the seeds are apart, and which way."""
-    if worse[3] > better[4]:
-        return "yes: every seed is worse"
-    if worse[4] < better[3]:
-        return "no: every seed is better"
-    return "not at this size: the seeds overlap"
 
 
 def _sweep(sweeps: Json) -> Iterator[str]:

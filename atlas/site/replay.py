@@ -40,7 +40,7 @@ def figure(scene: Mapping[str, Any], ident: str, caption: str) -> str:
 
 
 def _legend(scene: Mapping[str, Any]) -> str:
-    """Which colour is which; in rounds the labels say it themselves."""
+    """Which color is which; in rounds the labels say it themselves."""
     names: dict[str, int] = {}
     if not rounds(scene):
         names.update((s[1] or s[2], s[3]) for s in scene["spans"] if s[6] > s[5])
@@ -202,7 +202,7 @@ class _Picture:
         )
 
     def span(self, s: Sequence[Any]) -> str:
-        rank, name, label, colour, depth, start, end = s[:7]
+        rank, name, label, color, depth, start, end = s[:7]
         x, wide = self.x(start), self.x(end) - self.x(start)
         if wide <= 0:
             return ""
@@ -216,37 +216,37 @@ class _Picture:
                 f"{attr(text)}</text>"
             )
         return (
-            f'<rect class="span c{colour}" x="{x}" y="{y:.1f}" rx="4" '
+            f'<rect class="span c{color}" x="{x}" y="{y:.1f}" rx="4" '
             f'width="{max(1, wide - 1.5):.1f}" height="{h:.1f}"/>{word}'
         )
 
     def message(self, m: Sequence[Any]) -> str:
-        src, dst, label, colour, _, sent, arrived = m[:7]
+        src, dst, label, color, _, sent, arrived = m[:7]
         chip = rounds(self.scene)
         x1, x2 = self.x(sent), self.x(arrived)
         y1, y2 = self.y(src), self.y(dst)
         out = ""
         if chip:
             out = (
-                f'<rect class="chip c{colour}" x="{x1 + 2}" y="{y1 - 11}" width="22" '
+                f'<rect class="chip c{color}" x="{x1 + 2}" y="{y1 - 11}" width="22" '
                 f'height="22" rx="4"/><text class="on" x="{x1 + 13}" y="{y1 + 4}">'
                 f"{attr(label[-3:])}</text>"
             )
             x1, x2 = x1 + 25, x2 - 6
         return (
-            f'{out}<line class="message c{colour}" x1="{x1:.1f}" y1="{y1}" '
+            f'{out}<line class="message c{color}" x1="{x1:.1f}" y1="{y1}" '
             f'x2="{x2:.1f}" y2="{y2}"/>'
-            f'<circle class="message c{colour}" cx="{x2:.1f}" cy="{y2}" r="3.5"/>'
+            f'<circle class="message c{color}" cx="{x2:.1f}" cy="{y2}" r="3.5"/>'
         )
 
     def collective(self, c: Sequence[Any]) -> str:
-        group, name, colour, _, start, end = c[:6]
+        group, name, color, _, start, end = c[:6]
         flat = 2.5 if end <= start else 0  # a moment is drawn around its time
         x, wide = self.x(start), max(5.0, self.x(end) - self.x(start) - 2)
         top = self.y(min(group)) - self.lane * 0.44
         high = self.y(max(group)) + self.lane * 0.44 - top
         return (
-            f'<rect class="band c{colour}" x="{x - flat:.1f}" y="{top:.1f}" rx="4" '
+            f'<rect class="band c{color}" x="{x - flat:.1f}" y="{top:.1f}" rx="4" '
             f'width="{wide:.1f}" height="{high:.1f}"><title>{attr(name)}</title></rect>'
         )
 

@@ -23,7 +23,7 @@ from atlas.timeline import (
     timeline,
 )
 
-COLOURS = 8  # c0 to c7 in the style sheet; the one after them is grey
+COLOURS = 8  # c0 to c7 in the style sheet; the one after them is gray
 #: Things drawn of the run, and of a mutant's: what a page of 900 KB can carry. A
 #: longer trace is cut, and the caption says so.
 LIMIT, LIMIT_OF_MUTANT = 230, 72
@@ -130,10 +130,10 @@ class _Scene:
 
     def data(self, predicted: Sequence[float] | None) -> Json:
         log, ranks = self.logical, len(self.events)
-        # first those that logical time shows: they get the first colours
+        # first those that logical time shows: they get the first colors
         seen = sorted(log.spans, key=lambda s: (s.end <= s.start, s.start, s.rank))
         for s in seen:
-            self.colour(self.key(s))
+            self.color(self.key(s))
         spans = [self.span(s) for s in self.nested(log.spans)]
         messages = [self.message(m) for m in log.messages]
         groups = [self.collective(c) for c in merged(log.collectives)]
@@ -161,7 +161,7 @@ class _Scene:
     def describe(self, mode: Mode, end: float) -> Json:
         return {"id": mode.id, "name": mode.name, "unit": mode.unit, "end": _r(end)}
 
-    def colour(self, key: str) -> int:
+    def color(self, key: str) -> int:
         return self.palette.setdefault(key, len(self.palette) % COLOURS)
 
     def ms(self, seconds: float) -> float:
@@ -184,15 +184,15 @@ class _Scene:
     def span(self, item: tuple[Span, int]) -> list[Any]:
         s, depth = item
         wall = [self.ms(s.wall[0]), self.ms(s.wall[1])]
-        c = self.colour(self.key(s))
+        c = self.color(self.key(s))
         return [s.rank, s.name, s.label, c, depth, _r(s.start), _r(s.end), *wall]
 
     def key(self, s: Span) -> str:
-        """In rounds the colour follows what travels, else the kind of work."""
+        """In rounds the color follows what travels, else the kind of work."""
         return s.label or s.name if self.mode is ROUNDS else s.name or s.label
 
     def message(self, m: Message) -> list[Any]:
-        c = self.colour(m.label or "message") if self.mode is ROUNDS else COLOURS
+        c = self.color(m.label or "message") if self.mode is ROUNDS else COLOURS
         times = [_r(m.sent), _r(m.arrived), self.ms(m.wall[0]), self.ms(m.wall[1])]
         return [m.src, m.dst, m.label, c, m.bytes, *times]
 
@@ -213,7 +213,7 @@ class _Scene:
         c, calls = item
         times = [_r(c.start), _r(c.end), self.ms(c.wall[0]), self.ms(c.wall[1])]
         name = f"{calls} × {c.name}" if calls > 1 else c.name
-        return [list(c.group), name, self.colour(c.name), c.bytes, *times]
+        return [list(c.group), name, self.color(c.name), c.bytes, *times]
 
     def wall_waits(self) -> list[list[float]]:
         """Waits as the clock saw them, but for those too short to draw."""

@@ -41,7 +41,8 @@ def _intro(study: Json) -> str:
         f"the declared rate. The latency is that of messages of {given['small']} "
         f"bytes. Judged are {sizes[0] / 1e6:g} to {sizes[-1] / 1e6:g} MB, on which "
         f"nothing was fitted. After a rest, {at_once} of sending pass at once; the "
-        "predictions allow for that. `python3 -m atlas.accuracy.shaped` does it again."
+        "predictions allow for that. `python3 -m atlas.planner.accuracy.shaped` does "
+        "it again."
     )
 
 
@@ -93,17 +94,17 @@ def took_turns(r: Json) -> bool:
 
 def _figure(study: Json) -> str:
     rows, says = study["rows"], study["exchanges"]
-    colours = {name: i % 9 for i, name in enumerate(_names(rows))}
+    colors = {name: i % 9 for i, name in enumerate(_names(rows))}
     key = "".join(
         f'<span style="white-space:nowrap"><span class="k c{i}" style="background:'
         f'var(--c);display:inline-block"></span> {attr(_label(says[name]))}</span>'
-        for name, i in colours.items()
+        for name, i in colors.items()
     )
     shapes = "a circle is 2 nodes, a square more; on the line they agree"
     return (
         '<figure class="chart" style="max-width:32rem"><figcaption>Measured against '
         f"predicted seconds, both logarithmic; {shapes}.</figcaption>"
-        f"{_plot(rows, says, colours)}"
+        f"{_plot(rows, says, colors)}"
         f'<p class="curve-key">{key}</p></figure>'
     )
 
@@ -113,7 +114,7 @@ def _label(exchange: Json) -> str:
     return f"{exchange['says']}{ours}"
 
 
-def _plot(rows: Sequence[Json], says: Json, colours: dict[str, int]) -> str:
+def _plot(rows: Sequence[Json], says: Json, colors: dict[str, int]) -> str:
     values = [r[k] for r in rows for k in ("seconds", "predicted")]
     low = math.floor(math.log10(min(values)) * 2) / 2
     high = math.ceil(math.log10(max(values)) * 2) / 2
@@ -128,7 +129,7 @@ def _plot(rows: Sequence[Json], says: Json, colours: dict[str, int]) -> str:
 
     ends = 10**low, 10**high
     line = " ".join(f"{x(v)},{y(v)}" for v in ends)
-    marks = "".join(_mark(r, says, colours, x, y) for r in rows)
+    marks = "".join(_mark(r, says, colors, x, y) for r in rows)
     middle = (LEFT + WIDE - RIGHT) / 2
     return (
         f'<svg class="curve" viewBox="0 0 {WIDE} {HIGH}" role="img" '
@@ -156,7 +157,7 @@ def _axes(
 def _mark(
     r: Json,
     says: Json,
-    colours: dict[str, int],
+    colors: dict[str, int],
     x: Callable[[float], float],
     y: Callable[[float], float],
 ) -> str:
@@ -173,8 +174,8 @@ def _mark(
         f'height="{2 * MARK:g}">'
     )
     close = "</circle>" if r["nodes"] == 2 else "</rect>"
-    colour = f'class="c{colours[r["exchange"]]}" style="fill:var(--c);fill-opacity:.75"'
-    return f"<g {colour}>{shape}<title>{attr(tip)}</title>{close}</g>"
+    color = f'class="c{colors[r["exchange"]]}" style="fill:var(--c);fill-opacity:.75"'
+    return f"<g {color}>{shape}<title>{attr(tip)}</title>{close}</g>"
 
 
 def _spoken(rows: Sequence[Json]) -> str:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from atlas.knowledge import Comparison, Survey
 from atlas.relation import Chain, parse
 from atlas.site import address
-from atlas.site.context import Context
 from atlas.site.crosswalk import UNREAD
-from atlas.site.evidence import all_hold
-from atlas.site.papers import copyable, entries, links, source
+from atlas.site.papers import copyable, links, source
 from atlas.site.text import front, listing, md, number, slug
+from atlas.views.context import Context
+from atlas.views.papers import entries
+from atlas.views.proof import all_hold
 
 INDEX = "surveys.md"
 READ = {

@@ -1,15 +1,16 @@
 """All systems as one table, which a script lets the reader filter and sort."""
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from atlas.kinds import Parallelism, Topology
-from atlas.knowledge import System
+from atlas.knowledge import Family, System
 from atlas.site import address
-from atlas.site.context import Context
-from atlas.site.standing import Place, by_age, places, proven, verified
-from atlas.site.text import attr, front, raw
+from atlas.site.templating import markup, render, script_data
+from atlas.site.text import front
+from atlas.views.context import Context
+from atlas.views.standing import by_age, places, proven, verified
 
 HERE = "systems/index.md"
 OURS = (
@@ -48,63 +49,50 @@ def page(ctx: Context) -> str:
     """The table, complete without its script."""
     found = by_age(ctx.atlas)
     about = "Every system of the atlas: filter it by axis, technique, year and survey."
-    head = front("Systems", description=about, hide=["navigation", "toc"])
-    parts = [
-        head + address.assets(HERE, "systems.css", "permalink.js", "facets.js"),
-        "# Systems",
-        f"{OURS} {_more()}",
-    ]
-    if not found:
-        return "\n\n".join([*parts, "No system is described yet."]) + "\n"
-    return "\n\n".join([*parts, raw(_view(ctx, found)), LEGEND]) + "\n"
-
-
-def _more() -> str:
-    return (
-        "[Compare](../compare.md) two to four of them side by side, see them "
-        "[year by year](../timeline.md), or take all as [JSON](../taxonomy.json)."
+    made = render(
+        "systems.md.j2",
+        here=HERE,
+        front=markup(front("Systems", description=about, hide=["navigation", "toc"])),
+        ours=OURS,
+        legend=markup(LEGEND),
+        unread=markup(UNREAD),
+        columns=COLUMNS,
+        facets=markup(script_data(_facets(ctx, found)) if found else ""),
+        rows=[_row(ctx, s) for s in found],
     )
+    return made.strip() + "\n"
 
 
-def _view(ctx: Context, found: list[System]) -> str:
-    heads = "".join(
-        f'<th scope="col" data-key="{key}"{_ascending(key)}>{attr(title)}</th>'
-        for key, title in COLUMNS
-    )
-    rows = "\n".join(_row(ctx, s) for s in found)
-    data = json.dumps(_facets(ctx, found), separators=(",", ":"), ensure_ascii=True)
-    data = data.replace("<", "\\u003c")
-    return (
-        '<section class="systems-view">\n'
-        f'<script type="application/json">{data}</script>\n'
-        '<div class="systems-box" role="region" aria-label="Systems" tabindex="0">\n'
-        '<table class="systems"><caption class="sr">Systems, where they stand on '
-        f"the axes, and what of it was checked</caption>\n<thead><tr>{heads}</tr>"
-        f"</thead>\n<tbody>\n{rows}\n</tbody></table>\n</div>\n</section>"
-    )
+@dataclass(frozen=True)
+class Placed:
+    """A family that a system is in, and whether that was read in its source."""
+
+    family: Family
+    verified: bool
 
 
-def _ascending(key: str) -> str:
-    return ' aria-sort="ascending"' if key == "year" else ""
+@dataclass(frozen=True)
+class Row:
+    """A system as the table shows it; a share is some of so many."""
+
+    system: System
+    tokens: str
+    text: str
+    places: list[list[Placed]]
+    proven: tuple[int, int]
+    read: tuple[int, int]
 
 
-def _row(ctx: Context, s: System) -> str:
+def _row(ctx: Context, s: System) -> Row:
     on = places(ctx.atlas, s)
-    run, used = proven(ctx, s)
-    read, said = verified(s)
-    cells = [str(s.year), _kinds(s)]
-    cells += [_families(ctx, on[axis]) for axis in AXES]
-    cells += [_value(s.optimizer_location), _value(s.topology), attr(s.status)]
-    cells += [_share(run, used), _share(read, said)]
-    name = f'<a href="{address.link(HERE, f"systems/{s.id}.md")}">{attr(s.name)}</a>'
-    other = ""
-    if s.also_called:
-        other = f'<span class="aka" hidden>{attr(", ".join(s.also_called))}</span>'
-    text = " ".join([s.name, s.id, s.made_by or "", s.summary]).lower()
-    body = "".join(f"<td>{cell}</td>" for cell in cells)
-    return (
-        f'<tr data-id="{s.id}" data-v="{" ".join(tokens(ctx, s))}" '
-        f'data-q="{attr(text)}"><th scope="row">{name}{other}</th>{body}</tr>'
+    families = ctx.atlas.families
+    return Row(
+        s,
+        " ".join(tokens(ctx, s)),
+        " ".join([s.name, s.id, s.made_by or "", s.summary]).lower(),
+        [[Placed(families[p.family], p.verified) for p in on[axis]] for axis in AXES],
+        proven(ctx, s),
+        verified(s),
     )
 
 
@@ -125,39 +113,6 @@ def tokens(ctx: Context, s: System) -> Iterator[str]:
         yield f"topo:{w.value}" + ("" if w.verified else "?")
     yield f"status:{s.status}"
     yield from (f"survey:{survey}" for survey in s.surveys)
-
-
-def _families(ctx: Context, found: list[Place]) -> str:
-    out = []
-    for place in found:
-        name = attr(ctx.atlas.families[place.family].name)
-        to = address.link(HERE, f"{place.family}/index.md")
-        out.append(_marked(f'<a href="{to}">{name}</a>', place.verified))
-    return _list(out)
-
-
-def _kinds(s: System) -> str:
-    if s.parallelism is None:
-        return ""
-    return _list(
-        [_marked(attr(k), s.parallelism.verified) for k in s.parallelism.value]
-    )
-
-
-def _value(fact: Any) -> str:
-    return _marked(attr(fact.value), fact.verified) if fact else ""
-
-
-def _marked(text: str, read: bool) -> str:
-    return text if read else f'<span class="doubt">{text}{UNREAD}</span>'
-
-
-def _list(items: list[str]) -> str:
-    return "<br>".join(items)
-
-
-def _share(some: int, of: int) -> str:
-    return f"{some} of {of}" if of else ""
 
 
 def _facets(ctx: Context, found: list[System]) -> dict[str, Any]:

@@ -8,12 +8,14 @@
   const baked = JSON.parse(held.textContent)
   const { make } = permalink
   const oracle = name => atlasOracle[name]
-  const answers = oracle("atlas.site.answers")
-  const { seconds, size, count } = oracle("atlas.oracle.units")
-  const { megatron, torchtitan, measure } = oracle("atlas.site.frameworks")
-  const { hugging_face } = oracle("atlas.site.huggingface")
-  const { divisors } = oracle("atlas.oracle.rules")
-  const { units } = oracle("atlas.oracle.stages")
+  const answers = oracle("atlas.planner.answers")
+  const { seconds, size, count } = oracle("atlas.planner.units")
+  const { megatron, torchtitan, measure } = oracle("atlas.planner.frameworks")
+  const { hugging_face } = oracle("atlas.planner.huggingface")
+  const { divisors } = oracle("atlas.planner.rules")
+  const { explain: explained } = oracle("atlas.planner.explain")
+  const formulas = oracle("behind")
+  const { units } = oracle("atlas.planner.stages")
   const AXES = ["pipeline", "expert", "embedding", "context", "tensor", "filter", "channel", "spatial"]
   const NUMBERS = ["gpus", "batch", "tokens", "micro", "chunks"]
   const CHECKS = ["sequence", "flash", "outside"]
@@ -186,9 +188,9 @@
     from.closest("table, p, .wide").after(panel)
     panel.focus({ preventScroll: true })
   }
-  const behind = (name, given) => window.atlasBehind[name].map(part => {
+  const behind = (name, given) => formulas[name].map(part => {
     const { tex: put, value } = part.at(given)
-    return { name: part.name, of: part.of, symbols: part.symbols, values: `= ${put} = ${atlasBehind.number(value)}` }
+    return { name: part.name, of: part.of, symbols: part.symbols, values: `= ${put} = ${formulas.number(value)}` }
   })
   const written = (name, of, values) => [{ name, of, values }]
 
@@ -197,7 +199,7 @@
     for (const c of p.collectives) {
       const why = () => {
         const found = answers.called(p, c)
-        return found ? behind(found.name, found) : written(c.op, c.op === "copy" ? "Bytes over the bandwidth to the host's memory." : "Timed as a whole: see the sentences below.", `${atlasBehind.number(c.seconds)}\\ \\mathrm{s}`)
+        return found ? behind(found.name, found) : written(c.op, c.op === "copy" ? "Bytes over the bandwidth to the host's memory." : "Timed as a whole: see the sentences below.", `${formulas.number(c.seconds)}\\ \\mathrm{s}`)
       }
       body.append(make("tr", {}, make("th", { scope: "row" }, c.axis), ...[c.op, c.what, c.ranks, c.level, count(c.count), size(c.payload), size(c.wire)].map(v => make("td", {}, String(v))), make("td", {}, number(seconds(c.seconds), `${c.axis} ${c.op}`, why))))
     }
@@ -245,7 +247,7 @@
       label: HELD[name], value, why: () => behind(name === "optimizer" ? "state" : name, full()),
     }))
     const whole = memory.reduce((all, row) => all + row.value, 0)
-    const n = atlasBehind.number
+    const n = formulas.number
     const sum = (rows, of) => written(of, `${of}: the sum of its parts.`, `${rows.map(r => n(r.value)).join(" + ")} = ${n(rows.reduce((a, r) => a + r.value, 0))}`)
     const peak = p.cluster.device.flops[p.train.precision.arithmetic]
     const band = p.low < p.high ? `${seconds(p.low)} to ${seconds(p.high)} by ${p.cluster.band.of}` : "not calibrated: no band"
@@ -269,7 +271,7 @@
       make("p", {}, "On the command line:"), code(command(p)),
       flags("Flags of Megatron-LM", megatron(p)), flags("Flags of torchtitan", torchtitan(p)),
       make("details", { class: "ranks" }, make("summary", {}, "The command that would measure it"), code(measure(p))),
-      make("details", { class: "ranks" }, make("summary", {}, "In sentences"), ...p.explain().split("\n").map(line => make("p", {}, line))),
+      make("details", { class: "ranks" }, make("summary", {}, "In sentences"), ...explained(p).split("\n").map(line => make("p", {}, line))),
     )
   }
 

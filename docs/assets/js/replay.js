@@ -38,9 +38,9 @@
   // What happens when, in one mode of time: the same things, other places.
   function view(scene, index) {
     const at = 5 + 2 * index
-    const span = s => ({ rank: s[0], name: s[1], label: s[2], colour: s[3], depth: s[4], s: s[at], e: s[at + 1] })
-    const message = m => ({ src: m[0], dst: m[1], label: m[2], colour: m[3], bytes: m[4], s: m[at], e: m[at + 1] })
-    const band = c => ({ group: c[0], name: c[1], colour: c[2], bytes: c[3], s: c[at - 1], e: c[at] })
+    const span = s => ({ rank: s[0], name: s[1], label: s[2], color: s[3], depth: s[4], s: s[at], e: s[at + 1] })
+    const message = m => ({ src: m[0], dst: m[1], label: m[2], color: m[3], bytes: m[4], s: m[at], e: m[at + 1] })
+    const band = c => ({ group: c[0], name: c[1], color: c[2], bytes: c[3], s: c[at - 1], e: c[at] })
     const v = {
       ...scene.modes[index],
       spans: scene.spans.map(span),
@@ -189,7 +189,7 @@
       if (wide <= 0) return
       const h = Math.max(10, this.lane * 0.62 - 8 * s.depth), text = s.label || s.name
       const g = this.part(root, s, `rank ${s.rank}: ${[s.name, s.label].filter(Boolean).join(" ")}`)
-      svg("rect", { class: `span c${s.colour}`, x: this.x(s.s), y: this.y(s.rank) - h / 2, rx: 4,
+      svg("rect", { class: `span c${s.color}`, x: this.x(s.s), y: this.y(s.rank) - h / 2, rx: 4,
         width: Math.max(1, wide - 1.5), height: h }, g)
       if (text.length * 6.5 + 4 <= wide)
         svg("text", { class: "on", x: this.x(s.s) + wide / 2, y: this.y(s.rank) + 4 }, g, text)
@@ -202,20 +202,20 @@
       const what = m.label ? ` (${m.label})` : ""
       const g = this.part(root, m, `rank ${m.src} to rank ${m.dst}${what}: ${thousands(m.bytes)} bytes`)
       if (chip) {
-        svg("rect", { class: `chip c${m.colour}`, x: x1 + 2, y: y1 - 11, width: 22, height: 22, rx: 4 }, g)
+        svg("rect", { class: `chip c${m.color}`, x: x1 + 2, y: y1 - 11, width: 22, height: 22, rx: 4 }, g)
         svg("text", { class: "on", x: x1 + 13, y: y1 + 4 }, g, m.label.slice(-3))
         x1 += 25
         x2 -= 6
       }
-      const line = svg("line", { class: `message c${m.colour}`, x1, y1, x2, y2 }, g)
-      const dot = svg("circle", { class: `message c${m.colour}`, cx: x2, cy: y2, r: 3.5 }, g)
+      const line = svg("line", { class: `message c${m.color}`, x1, y1, x2, y2 }, g)
+      const dot = svg("circle", { class: `message c${m.color}`, cx: x2, cy: y2, r: 3.5 }, g)
       this.parts[this.parts.length - 1].flight = { line, dot, x1, y1, x2, y2, at: 1 }
     }
 
     band(root, b) {
       const top = this.y(Math.min(...b.group)) - this.lane * 0.44
       const g = this.part(root, b, `${b.name} over ranks ${b.group.join(", ")}: ${thousands(b.bytes)} bytes`)
-      svg("rect", { class: `band c${b.colour}${this.mode ? " behind" : ""}`, x: this.x(b.s) - (b.e > b.s ? 0 : 2.5), y: top, rx: 4,
+      svg("rect", { class: `band c${b.color}${this.mode ? " behind" : ""}`, x: this.x(b.s) - (b.e > b.s ? 0 : 2.5), y: top, rx: 4,
         width: Math.max(5, this.x(b.e) - this.x(b.s) - 2),
         height: this.y(Math.max(...b.group)) + this.lane * 0.44 - top }, g)
     }

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atlas.knowledge import Atlas, Relation, System
-from atlas.site.context import Context
-from atlas.site.evidence import all_hold
+from atlas.views.context import Context
+from atlas.views.proof import all_hold
 
 ALIKE = 5  # how many a page shows
 # What a relation is called on the other system's page.

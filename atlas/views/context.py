@@ -10,6 +10,7 @@ from typing import Any
 
 from atlas import knowledge, record
 from atlas.knowledge import Atlas, Claim, Technique
+from atlas.mutants.score import Score, scores
 from atlas.verdict import Verdict, judge
 
 BACKENDS = ("gloo", "dry", "emulated", "nccl")
@@ -101,6 +102,11 @@ class Context:
         return runs
 
     @cached_property
+    def mutation(self) -> dict[str, Score]:
+        """How many small mistakes the claims of each technique notice, if tried."""
+        return scores(self.root)
+
+    @cached_property
     def notebooks(self) -> dict[str, str]:
         """The text of every executed notebook, by name."""
         kept = sorted((self.root / "measurements" / "notebooks").glob("*.ipynb"))
@@ -119,14 +125,14 @@ class Context:
 @cache
 def latex(formula: Callable[..., int | float]) -> str:
     """The formula's mathematics, written once."""
-    from atlas.oracle import emit
+    from atlas.script.latex import latex
 
-    return emit.latex(formula)
+    return latex(formula)
 
 
 def formula_of(claim: Claim) -> Any:
     """The claim's formula as a function, or None."""
-    from atlas.oracle import FORMULAS
+    from atlas.formulas import FORMULAS
 
     return FORMULAS[claim.formula] if claim.formula else None
 
