@@ -1,37 +1,47 @@
 """The command line: `atlas list | show | compare | run | race | record | serve ...`.
 
-Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
-No torch is imported here: the ranks do that, in processes of their own.
+Exit codes: 0 success, 1 a claim or a run failed, 2 wrong usage, 130 Ctrl-C.
+This module does not import torch; the rank processes do.
 """
 
+import importlib
 import signal
+import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from atlas import __version__
-from atlas.commands import (
-    accuracy,
-    browse,
-    calibrate,
-    common,
-    compare,
-    export,
-    new,
-    plan,
-    predict,
-    race,
-    record,
-    run,
-    serve,
-    show,
-    stats,
-)
+from atlas.commands import common
 from atlas.knowledge import TaxonomyError
-from atlas.oracle.errors import OracleError
-from atlas.record import RecordError
-from atlas.verdict import ClaimError
+
+#: Command -> where its function is. Only those of the command that is called are
+#: imported: `atlas run` starts ranks, and pays for nothing that plans or browses.
+COMMANDS = {
+    "list": "atlas.commands.browse:list_",
+    "show": "atlas.commands.show:show",
+    "compare": "atlas.commands.compare:compare",
+    "run": "atlas.commands.run:run",
+    "race": "atlas.commands.race:race",
+    "record": "atlas.commands.record:record",
+    "serve": "atlas.commands.serve:serve",
+    "plan": "atlas.planner.commands.plan:plan",
+    "predict": "atlas.planner.commands.predict:predict",
+    "calibrate": "atlas.planner.commands.calibrate:calibrate",
+    "accuracy": "atlas.planner.commands.accuracy:accuracy",
+    "stats": "atlas.commands.stats:stats",
+    "export": "atlas.commands.export:export",
+    "new": "atlas.commands.new:new",
+}
+#: What a command may raise that the reader can mend, and the exit code it means.
+EXPECTED = {
+    "OracleError": 2,
+    "ClaimError": 1,
+    "MeasureError": 1,
+    "RecordError": 1,
+}
 
 
 class Surface(TyperGroup):
@@ -48,37 +58,16 @@ class Surface(TyperGroup):
             for problem in error.problems:
                 common.say(problem)
             raise typer.Exit(2) from None
-        except OracleError as error:
-            common.say(str(error))
-            raise typer.Exit(2) from None
-        except (ClaimError, RecordError) as error:
-            common.say(str(error))
-            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest is tidying up
             raise typer.Exit(130) from None
-
-
-app = typer.Typer(
-    cls=Surface,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("list")(browse.list_)
-app.command("show")(show.show)
-app.command("compare")(compare.compare)
-app.command("run")(run.run)
-app.command("race")(race.race)
-app.command("record")(record.record)
-app.command("serve")(serve.serve)
-app.command("plan")(plan.plan)
-app.command("predict")(predict.predict)
-app.command("calibrate")(calibrate.calibrate)
-app.command("accuracy")(accuracy.accuracy)
-app.command("stats")(stats.stats)
-app.command("export")(export.export)
-app.command("new")(new.new)
+        except Exception as error:
+            names = [kind.__name__ for kind in type(error).__mro__]
+            code = next((EXPECTED[n] for n in names if n in EXPECTED), None)
+            if code is None or not type(error).__module__.startswith("atlas."):
+                raise
+            common.say(str(error))
+            raise typer.Exit(code) from None
 
 
 def _version(wanted: bool) -> None:
@@ -87,7 +76,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def atlas(
     _version: Annotated[
         bool,
@@ -101,18 +89,36 @@ def atlas(
     Examples:
 
     \b
-    atlas list                             every technique, and what is proven
-    atlas show zero-3                      one of them: claims, formulas, records
+    atlas list                             all techniques and what is proven
+    atlas show zero-3                      one technique: claims, formulas, records
     atlas list --uses zero-3               the systems that use it
     atlas compare horovod pytorch-ddp      two systems, differences first
     atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
-    atlas run ring-all-reduce --dry 1024   count it on 1024 ranks
-    atlas plan --list                      models and clusters to plan for
+    atlas run ring-all-reduce --dry 1024   count its traffic on 1024 ranks
+    atlas plan --list                      the models and clusters to plan for
 
-    Exit codes: 0 fine, 1 a claim failed or a run did, 2 wrong use, 130 Ctrl-C.
+    Exit codes: 0 success, 1 a claim or a run failed, 2 wrong usage, 130 Ctrl-C.
     """
+
+
+def made(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line, with these commands."""
+    app = typer.Typer(
+        cls=Surface,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(atlas)
+    for name in names:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name)(getattr(importlib.import_module(module), function))
+    return app
 
 
 def main() -> None:
     """The console script."""
-    app(prog_name="atlas")
+    first = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    # With one command typer has no subcommands: a second one stays beside it.
+    names = {first, "stats"} if first in COMMANDS else set(COMMANDS)
+    made(name for name in COMMANDS if name in names)(prog_name="atlas")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -92,6 +92,57 @@ class Axes:
     axes: tuple[Axis, ...] = key("the axes, in the order in which pages show them")
 
 
+Unit = Literal[
+    "bytes",
+    "seconds",
+    "elements",
+    "samples",
+    "tokens",
+    "ranks",
+    "steps",
+    "rounds",
+    "messages",
+    "calls",
+    "layers",
+    "stages",
+    "units",
+    "heads",
+    "micro-batches",
+    "updates",
+    "versions",
+    "flops",
+    "index",
+    "ratio",
+    "count",
+]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that formulas take: a word for code, a symbol for mathematics."""
+
+    word: Name = key("the argument's name in formulas, exemplars and commands")
+    symbol: Code = key("its symbol, as LaTeX")
+    unit: Unit = key("what it is counted in")
+    says: Text = key("what it means, in a few words")
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Every quantity of the atlas, once."""
+
+    quantities: tuple[Quantity, ...] = key("the quantities")
+
+
+@dataclass(frozen=True)
+class Law:
+    """A formula without its roundings, as one remembers it."""
+
+    says: Code = key("the expression, in the words of symbols.yaml")
+    equal_when: Code = key("the condition under which it is exact")
+    within: Code = key("how far it may be off elsewhere, an expression")
+
+
 @dataclass(frozen=True)
 class Claim:
     """What a run of the exemplar must show."""
@@ -103,7 +154,18 @@ class Claim:
         "bound: never above the formula; statistical: within the band"
     )
     per: Literal["rank", "run"] = key("checked on every rank, or once", default="rank")
-    formula: Name | None = key("a function of atlas/oracle/formulas.py", default=None)
+    formula: Name | None = key(
+        "a function of atlas/formulas/AXIS/FAMILY.py", default=None
+    )
+    unit: Unit | None = key("what the value is counted in", default=None)
+    of: (
+        Literal["memory", "traffic", "time", "staleness", "limit", "loss", "calls"]
+        | None
+    ) = key("which cost of the technique it counts", default=None)
+    floor: Name | None = key(
+        "for a bound: a formula that the value must reach", default=None
+    )
+    law: Law | None = key("the formula as one remembers it", default=None)
     band: tuple[float, float] | None = key(
         "lowest and highest value, for statistical", default=None
     )
@@ -173,10 +235,13 @@ class Technique:
         "other axis -> its family there", default_factory=dict
     )
     also_called: tuple[Text, ...] = key("other names", default=())
+    stands_on: tuple[TechniqueId, ...] = key(
+        "techniques whose exemplars it imports: at most two", default=()
+    )
     ranks: Ranks = key("how many ranks it runs on", default=Ranks())
     mutants: tuple[Mutant, ...] = key("mistakes that the claims catch", default=())
     production: tuple[Production, ...] = key("the same, in production", default=())
-    see_also: tuple[TechniqueId, ...] = key("neighbouring techniques", default=())
+    see_also: tuple[TechniqueId, ...] = key("neighboring techniques", default=())
 
     @property
     def path(self) -> str:
@@ -192,6 +257,12 @@ class Technique:
     def exemplar(self) -> Path:
         """The exemplar's file, from the root."""
         return Path("exemplars", self.path.replace("-", "_") + ".py")
+
+    @property
+    def formulas(self) -> Path:
+        """The file of its family's formulas, from the root."""
+        family = f"{self.axis}/{self.family}".replace("-", "_")
+        return Path("atlas", "formulas", f"{family}.py")
 
     @property
     def yaml(self) -> Path:
@@ -275,7 +346,7 @@ class Topology:
 
     value: Literal["star", "ring", "tree", "line", "all", "graph", "host"] = key(
         "star: through servers; line: stage to stage; all: whichever collective the "
-        "library picks; graph: neighbours; host: one device and its host's memory"
+        "library picks; graph: neighbors; host: one device and its host's memory"
     )
     verified: bool = key("true: the source was read and says so")
     source: Source | None = key("a paper's key, or a link", default=None)
@@ -318,7 +389,7 @@ class System:
     uses: tuple[Use, ...] = key("techniques it uses, each with its source")
     venue_year: Year | None = key("the year of publication at a venue", default=None)
     home: Link | None = key("its home page or repository", default=None)
-    licence: Text | None = key("its licence, as an SPDX name", default=None)
+    license: Text | None = key("its license, as an SPDX name", default=None)
     made_by: Text | None = key("who made it", default=None)
     cells: tuple[Cell, ...] = key("families it belongs to", default=())
     parallelism: Parallelism | None = key("what it splits", default=None)
@@ -590,6 +661,7 @@ class Atlas:
     glossary: tuple[Word, ...] = ()
     choose: Choose | None = None
     crosswalk: Crosswalk | None = None
+    symbols: Mapping[str, Quantity] = field(default_factory=dict)
 
     @property
     def families(self) -> dict[str, Family]:

@@ -52,12 +52,14 @@ from atlas.kinds import (
     Parallelism,
     Plan,
     Production,
+    Quantity,
     Question,
     Ranks,
     Relation,
     Sense,
     Sighting,
     Survey,
+    Symbols,
     System,
     Technique,
     Term,
@@ -89,6 +91,7 @@ __all__ = [
     "Parallelism",
     "Plan",
     "Production",
+    "Quantity",
     "Question",
     "Ranks",
     "Relation",
@@ -104,7 +107,11 @@ __all__ = [
     "find_root",
     "json_schema",
     "load",
+    "technique",
 ]
+
+
+FORMULAS = "atlas/formulas"  # the folder
 
 
 class TaxonomyError(Exception):
@@ -136,16 +143,39 @@ def load(root: Path | None = None) -> Atlas:
     return atlas
 
 
+def technique(id: str, root: Path | None = None) -> Technique | None:
+    """One technique, read alone: what it refers to is not looked at. None: unknown."""
+    root = root if root is not None else find_root()
+    if not IS_KEBAB.holds(id):
+        return None
+    paths = list((root / TAXONOMY / "techniques").glob(f"*/*/{id}.yaml"))
+    if len(paths) != 1:
+        return None
+    loader = _Loader(root, alone=True)
+    return loader.one(paths[0])
+
+
 class _Loader:
     """One reading of the taxonomy: what was found, and what was wrong."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, alone: bool = False) -> None:
         self.root = root
         self.problems: list[Problem] = []
         self.references: list[Reference] = []
         self.unread = False  # some file was refused: what it refers to is unknown
         self.names: dict[str, list[str]] = {}
-        self.formulas = self._formulas()
+        self.formulas = None if alone else self._formulas()
+
+    def one(self, path: Path) -> Technique:
+        """The technique of one file."""
+        axis, family, _ = path.relative_to(self.root / TAXONOMY / "techniques").parts
+        read = self._read(path)
+        made = read and self._technique(*read, (path.stem, axis, family))
+        self.problems += read[0].problems if read else []
+        if self.problems:
+            raise TaxonomyError([str(p) for p in sorted(set(self.problems))])
+        assert isinstance(made, Technique)
+        return made
 
     def note(self, file: str, mark: Mark, what: str, expected: str) -> None:
         self.problems.append(Problem(file, mark, what, expected))
@@ -168,9 +198,10 @@ class _Loader:
         choose = self._choose()
         crosswalk = self._crosswalk()
         papers = self._papers()
+        symbols = self._symbols()
         self._check_references()
         whole = (axes, techniques, systems, surveys, papers, glossary, choose)
-        return Atlas(self.root, *whole, crosswalk)
+        return Atlas(self.root, *whole, crosswalk, symbols)
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
@@ -289,6 +320,17 @@ class _Loader:
         self._absorb(reader)
         return None if made is BAD else made
 
+    def _symbols(self) -> dict[str, Quantity]:
+        path = self.root / TAXONOMY / "symbols.yaml"
+        if not path.exists() or (read := self._read(path)) is None:
+            return {}
+        reader, node = read
+        made = reader.record(node, Symbols)
+        if made is not BAD:
+            _check_symbols(made.quantities, reader)
+        self._absorb(reader)
+        return {} if made is BAD else {q.word: q for q in made.quantities}
+
     def _crosswalk(self) -> Crosswalk | None:
         path = self.root / TAXONOMY / "crosswalk.yaml"
         if not path.exists() or (read := self._read(path)) is None:
@@ -322,19 +364,24 @@ class _Loader:
             return {}
         return {paper.key: paper for paper in sorted(map(_paper, entries), key=_by_key)}
 
-    def _formulas(self) -> set[str] | None:
-        """The functions of atlas/oracle/formulas.py; None where there is none."""
-        file = "atlas/oracle/formulas.py"
-        path = self.root / file
-        if not path.is_file():
+    def _formulas(self) -> dict[str, tuple[str, ...]] | None:
+        """The formulas of atlas/formulas/ and their arguments; None: no such folder."""
+        folder = self.root / FORMULAS
+        if not folder.is_dir():
             return None
-        try:
-            tree = ast.parse(read_text(path, file))
-        except (SyntaxError, ValueError, Refused) as error:
-            line = getattr(error, "lineno", None) or 1
-            self.note(file, Mark(line), f"not Python ({error})", "Python")
-            return None
-        return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        found: dict[str, tuple[str, ...]] = {}
+        for path in sorted(folder.rglob("*.py")):
+            file = path.relative_to(self.root).as_posix()
+            try:
+                tree = ast.parse(read_text(path, file))
+            except (SyntaxError, ValueError, Refused) as error:
+                line = getattr(error, "lineno", None) or 1
+                self.note(file, Mark(line), f"not Python ({error})", "Python")
+                return None
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                    found[node.name] = tuple(arg.arg for arg in node.args.args)
+        return found
 
     # Meaning
 
@@ -371,13 +418,14 @@ class _Loader:
             self._check_also(technique, axis, family, reader)
 
     def _check_formula(self, claim: Claim, reader: Reader) -> None:
-        if self.formulas is None or claim.formula is None:
-            return
-        if claim.formula not in self.formulas:
-            what = f"unknown formula {shown(claim.formula)}"
-            near = nearest(claim.formula, self.formulas)
-            expected = f'"{near}"' if near else "a function of atlas/oracle/formulas.py"
-            reader.note(reader.place(claim, "formula"), what, expected)
+        for place in ("formula", "floor"):
+            name = getattr(claim, place)
+            if self.formulas is None or name is None or name in self.formulas:
+                continue
+            what = f"unknown formula {shown(name)}"
+            near = nearest(name, self.formulas)
+            expected = f'"{near}"' if near else f"a function of {FORMULAS}/"
+            reader.note(reader.place(claim, place), what, expected)
 
     def _check_also(
         self, technique: Technique, axis: str, family: str, reader: Reader
@@ -581,10 +629,18 @@ def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
     if counted and written and claim.formula is None:
         what = f'{claim.kind} claim "{claim.id}" without a formula'
         reader.note(reader.place(claim), what, "formula: a function of the oracle")
+    counted = counted or claim.kind == "statistical"
+    if written and counted and (claim.unit is None or claim.of is None):
+        lacks = "unit" if claim.unit is None else "of"
+        what = f'{claim.kind} claim "{claim.id}" without "{lacks}"'
+        reader.note(reader.place(claim), what, f"{lacks}: what is counted")
     if claim.kind in ("equal", "close") and claim.formula is not None:
         what = f'{claim.kind} claim "{claim.id}" with a formula'
         where = reader.place(claim, "formula")
         reader.note(where, what, "no formula: the reference is the exemplar's own")
+    if claim.floor is not None and claim.kind != "bound":
+        what = f'{claim.kind} claim "{claim.id}" with a floor'
+        reader.note(reader.place(claim, "floor"), what, "a floor for a bound alone")
     if (claim.kind == "statistical") != (claim.band is not None):
         without = "without" if claim.band is None else "with"
         what = f'{claim.kind} claim "{claim.id}" {without} a band'
@@ -594,6 +650,19 @@ def _check_claim(claim: Claim, reader: Reader, written: bool) -> None:
         low, high = claim.band
         where = reader.place(claim, "band")
         reader.note(where, f"band [{low:g}, {high:g}]", "the lowest value first")
+
+
+def _check_symbols(quantities: Iterable[Quantity], reader: Reader) -> None:
+    """One word, one meaning, one symbol."""
+    for name in ("word", "symbol", "says"):
+        seen: dict[str, str] = {}
+        for quantity in quantities:
+            value = getattr(quantity, name)
+            if value in seen:
+                what = f"{shown(value)} is also the {name} of {shown(seen[value])}"
+                where = reader.place(quantity, name)
+                reader.note(where, what, f"each {name} once")
+            seen[value] = quantity.word
 
 
 def _check_mutant(mutant: Mutant, reader: Reader) -> None:
@@ -741,7 +810,7 @@ def _forward(author: str) -> str:
 def json_schema() -> dict[str, dict[str, Any]]:
     """JSON Schema of each kind of file, for editors: kind -> schema."""
     kinds = {"axes": Axes, "choose": Choose, "glossary": Glossary, "survey": Survey}
-    kinds |= {"crosswalk": Crosswalk}
+    kinds |= {"crosswalk": Crosswalk, "symbols": Symbols}
     kinds |= {"system": System, "technique": Technique}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {

@@ -4,7 +4,7 @@
     seen = watch(star)                        # a function of a cell, on 4 ranks
     guess.against(max(seen.sent) / tensor, "Everyone sends to rank 0.")
 
-    run = experiment("gpipe", MICROS=12)      # an exemplar with other constants
+    run = experiment("gpipe", microbatches=12)   # an exemplar with another size
     grade("gpipe", update=mine)               # its claims, on the reader's function
 
 An exercise is graded by what the technique claims, and by nothing else: the
@@ -14,22 +14,20 @@ with a reference that has not seen it.
 
 import ast
 import difflib
-import importlib
-import importlib.util
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from atlas.arguments import arguments
+from atlas.formulas import FORMULAS
 from atlas.knowledge import Atlas, Technique, load
-from atlas.launch import LaunchError, launch
+from atlas.launch import LaunchError, cuda_present, launch
+from atlas.measure import measure
 from atlas.notebooks import COLOURS, GREY, figures, table
-from atlas.oracle import FORMULAS
-from atlas.oracle.emit import latex
-from atlas.record import derive, run_exemplar
+from atlas.script.latex import latex
 from atlas.timeline import Timeline, rounds, virtual
 from atlas.verdict import ClaimError, Verdict, judge
 
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 RANKS = 4
 #: An exercise that hangs is known by its deadline; honest runs take a second.
 DEADLINE = 30.0
-#: What an exemplar compares with; see `_graded`.
-REFERENCES = ("reference", "one_process")
 #: Moments that a drawing of memory shows.
 POINTS = 160
 
@@ -216,59 +212,33 @@ def _metered(w: "World", fn: Callable[..., Any], args: Sequence[Any]) -> dict[st
 # Exemplars with something replaced
 
 
-def experiment(name: str, ranks: int = RANKS, **replaced: Any) -> dict[str, Any]:
-    """Run an exemplar, and its reference, with some of its constants replaced."""
+def experiment(name: str, ranks: int = RANKS, **changed: Any) -> dict[str, Any]:
+    """Run an exemplar with other sizes, or with functions of the reader's in it."""
     technique = _technique(name)
-    _complain_of_unknown(technique, replaced)
-    return _run(technique, ranks, _replaced, replaced)
+    sizes, functions = _sorted(technique, changed)
+    return measure(technique, ranks, mode=_mode(), replaced=functions, **sizes)
 
 
-def _run(
-    technique: Technique,
-    ranks: int,
-    on_rank: Callable[..., dict[str, Any]],
-    replaced: Mapping[str, Any],
-    timeout: float = 60.0,
-) -> dict[str, Any]:
-    """A run as `atlas.record.measure` gives it."""
-    found = launch(on_rank, ranks, technique.module, replaced, timeout=timeout)
-    given = found[0]["given"]
-    return {
-        "p": ranks,
-        "mode": found[0]["backend"],
-        "given": given,
-        "derived": derive([o["events"] for o in found]),
-        "times": {"seconds": max(o["seconds"] for o in found)},
-        "ranks": found,
-    }
+def _sorted(
+    technique: Technique, changed: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sizes that main takes, and what replaces the exemplar's own definitions."""
+    sizes = arguments(technique, atlas().root)
+    known = {k: v for k, v in changed.items() if k in sizes}
+    rest = {k: v for k, v in changed.items() if k not in sizes}
+    _complain_of_unknown(technique, rest, [*sizes, *_names(technique)])
+    return known, rest
 
 
-def _replaced(w: "World", module: str, replaced: Mapping[str, Any]) -> dict[str, Any]:
-    """On a rank, which is a process of its own: nothing has to be put back."""
-    vars(importlib.import_module(module)).update(replaced)
-    return run_exemplar(w, module, None)
+def _mode() -> str:
+    """As `begin` has chosen."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    return "nccl" if cuda_present() and not hidden else "gloo"
 
 
-def _graded(w: "World", module: str, work: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, but the reference stays as it was, with all that it calls.
-
-    Otherwise a function that both sides use could be left empty: two mistakes
-    agree.
-    """
-    honest = importlib.import_module(module)
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.loader is not None
-    tried = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tried)
-    kept = {name: vars(honest)[name] for name in REFERENCES if hasattr(honest, name)}
-    vars(tried).update({**kept, **work})
-    sys.modules[module] = tried
-    return run_exemplar(w, module, None)
-
-
-def _complain_of_unknown(technique: Technique, replaced: Mapping[str, Any]) -> None:
-    known = _names(technique)
+def _complain_of_unknown(
+    technique: Technique, replaced: Mapping[str, Any], known: Sequence[str]
+) -> None:
     for name in replaced:
         if name not in known:
             near = difflib.get_close_matches(name, known, cutoff=0.3) or known
@@ -325,9 +295,9 @@ def grade(name: str, ranks: int = RANKS, **work: Any) -> Grade:
     """Hold the technique's claims against the reader's functions or classes."""
     technique = _technique(name)
     _complain_of_no_work(technique, work)
-    _complain_of_unknown(technique, work)
+    _complain_of_unknown(technique, work, _names(technique))
     try:
-        run = _run(technique, ranks, _graded, work, DEADLINE)
+        run = measure(technique, ranks, mode=_mode(), replaced=work, timeout=DEADLINE)
         return Grade(name, tuple(judge(technique, run)))
     except (LaunchError, ClaimError) as error:
         said = error.summary if isinstance(error, LaunchError) else str(error)
@@ -351,21 +321,21 @@ def _complain_of_no_work(technique: Technique, work: Mapping[str, Any]) -> None:
 # Drawings
 
 
-def lanes(ax: "Axes", line: Timeline, colours: Mapping[str, str], title: str) -> None:
-    """Each rank a lane: spans by name in colour, with their labels; grey is idle."""
+def lanes(ax: "Axes", line: Timeline, colors: Mapping[str, str], title: str) -> None:
+    """Each rank a lane: spans by name in color, with their labels; gray is idle."""
     ranks = range(line.ranks)
     for r in ranks:
         ax.barh(r, line.makespan, height=0.74, color=GREY, alpha=0.13)
     gap = line.makespan / 400
     for s in line.spans:
-        if s.name not in colours or s.end == s.start:
+        if s.name not in colors or s.end == s.start:
             continue
         ax.barh(
             s.rank,
             s.end - s.start - 2 * gap,
             0.74,
             s.start + gap,
-            color=colours[s.name],
+            color=colors[s.name],
         )
         if s.end - s.start > line.makespan / 60:
             middle = (s.start + s.end) / 2
@@ -381,12 +351,10 @@ def layers(
     ax: "Axes", series: Sequence[Mapping[str, int]], names: Sequence[str], title: str
 ) -> None:
     """Live bytes over time, one category on top of the other."""
-    colours = [*COLOURS, GREY, "#b58a00"]
+    colors = [*COLOURS, GREY, "#b58a00"]
     totals = [sum(s.values()) for s in series]
     every = range(0, len(series), -(-len(series) // POINTS))
     steps = sorted({*every, totals.index(max(totals))})  # the peak is always kept
     heights = [[series[i].get(name, 0) / 1000 for i in steps] for name in names]
-    ax.stackplot(
-        steps, heights, labels=names, colors=colours[: len(names)], linewidth=0
-    )
+    ax.stackplot(steps, heights, labels=names, colors=colors[: len(names)], linewidth=0)
     ax.set(title=title, xlim=(0, len(series)), xticks=[], xlabel="time")

@@ -139,7 +139,7 @@ def _again(name: str) -> str:
 
 
 def execute(root: Path, name: str) -> dict[str, Any]:
-    """Run every cell in a fresh kernel of this interpreter; the normalised notebook."""
+    """Run every cell in a fresh kernel of this interpreter; the normalized notebook."""
     import jupytext
     from nbclient import exceptions as failures
     from nbconvert.preprocessors import ExecutePreprocessor
@@ -165,7 +165,7 @@ def execute(root: Path, name: str) -> dict[str, Any]:
     except RuntimeError as error:  # before the first cell
         raise NotebookError(f"{SOURCES / name}.py: no kernel: {error}") from None
     _pass_on_complaints(name, notebook)
-    return normalised(notebook, source)
+    return normalized(notebook, source)
 
 
 def _kernel_of_this_python() -> type["AsyncKernelManager"]:
@@ -209,7 +209,7 @@ def _code(notebook: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 # What is kept
 
 
-def normalised(notebook: Mapping[str, Any], source: str) -> dict[str, Any]:
+def normalized(notebook: Mapping[str, Any], source: str) -> dict[str, Any]:
     """What was shown, without when, where, and what changes from run to run."""
     metadata = notebook["metadata"]
     kept = {k: metadata[k] for k in ("kernelspec", "title") if k in metadata}

@@ -1,4 +1,4 @@
-"""One measured run, and the files that keep them: measurements/<backend>/<id>.json.
+"""Measured runs, kept: the files measurements/<backend>/<id>.json.
 
 A record says what was given, what was measured and counted, how long it took,
 what each rank did, with which versions, and of which source. It never holds a
@@ -6,32 +6,22 @@ prediction: those are computed when it is read, so they cannot go stale.
 """
 
 import hashlib
-import importlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atlas.knowledge import Mutant, Technique
-from atlas.launch import ROOT, LaunchError, launch
-from atlas.ranks import HINTS
-from atlas.timeline import TimelineError, rounds, virtual
+from atlas.measure import measure, try_mutant
 from atlas.verdict import failed, judge
-
-if TYPE_CHECKING:
-    from exemplars.runtime import World
 
 MODES = ("gloo", "dry", "emulated", "nccl")
 RANKS = (1, 2, 3, 4, 8)
 EMULATED_RANKS = (2, 4)
 SHOWN = 4
-#: Seconds that a run may take. Beside a full test run, 1024 dry ranks needed 60.
-DEADLINE = 120.0
-#: And one that is meant to hang, which is known by it; it would take a second.
-HANG_DEADLINE = 8.0
 _MOST_POINTS = 240
 _TIMES = ("at", "until")
 
@@ -40,85 +30,13 @@ class RecordError(Exception):
     """A record cannot be made, written or read; one line says why."""
 
 
-def measure(
-    technique: Technique,
-    ranks: int,
-    *,
-    mode: str = "gloo",
-    source: str | None = None,
-    timeout: float = DEADLINE,
-) -> dict[str, Any]:
-    """Run the exemplar (or this other source of it) once; what it found."""
-    env = {"CUDA_VISIBLE_DEVICES": ""} if mode in ("gloo", "dry") else {}
-    outcomes = launch(
-        run_exemplar,
-        ranks,
-        technique.module,
-        source,
-        timeout=timeout,
-        dry=mode == "dry",
-        emulate=mode == "emulated",
-        env=env,
-        needs=_needs(technique, source),
-    )
-    backends = {o.pop("backend") for o in outcomes}
-    if mode == "nccl" and backends != {"nccl"}:
-        raise RecordError(f"{technique.id}: ran on {', '.join(backends)}, not on nccl")
-    given = outcomes[0]["given"]
-    for o in outcomes:
-        if o.pop("given") != given:
-            raise RecordError(f"{technique.id}: the ranks differ in what was given")
-    return {
-        "p": ranks,
-        "mode": mode,
-        "given": given,
-        "derived": {} if mode == "dry" else derive([o["events"] for o in outcomes]),
-        "times": {"seconds": round(max(o.pop("seconds") for o in outcomes), 6)},
-        "ranks": outcomes,
-    }
-
-
-def _needs(technique: Technique, source: str | None) -> list[str]:
-    """What every rank will import, as far as the source tells."""
-    path = ROOT / technique.exemplar
-    text = source or (path.read_text(encoding="utf-8") if path.is_file() else "")
-    return [__name__, *(name for word, name in HINTS.items() if word in text)]
-
-
-def run_exemplar(w: "World", module: str, source: str | None) -> dict[str, Any]:
-    """On a rank: the exemplar's main, from its file or from another text of it."""
-    if source is None:
-        importlib.import_module(module).main(w)
-    else:
-        namespace: dict[str, Any] = {"__name__": f"{module}__mutant"}
-        exec(compile(source, module, "exec"), namespace)  # noqa: S102 - our own text
-        namespace["main"](w)
-    import torch.distributed as dist
-
-    outcome = {**w.outcome(), "backend": dist.get_backend()}
-    return {k: v for k, v in outcome.items() if v is not None}
-
-
-def derive(traces: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Figures of the whole run: they need every rank's trace."""
-    try:
-        counted, worked = rounds(traces), virtual(traces)
-    except TimelineError as error:
-        return {"error": str(error)}
-    return {
-        "rounds": _whole(counted.makespan),
-        "makespan": _whole(worked.makespan),
-        "idle": [_whole(x) for x in worked.idle],
-    }
-
-
-def _whole(x: float) -> float:
-    return int(x) if x == int(x) else x
-
-
 def source_hash(root: Path, technique: Technique) -> str:
-    """Of the exemplar and the workload, without blank and comment-only lines."""
-    return hash_of(root, (technique.exemplar, Path("exemplars/workload.py")))
+    """Of the exemplar, those it stands on, and the workload, without comments."""
+    axes = sorted((root / "exemplars").glob("*/*"))
+    names = [id_.replace("-", "_") + ".py" for id_ in technique.stands_on]
+    found = [f / name for name in names for f in axes if (f / name).is_file()]
+    below = [path.relative_to(root) for path in found]
+    return hash_of(root, (technique.exemplar, *below, Path("exemplars/workload.py")))
 
 
 def hash_of(root: Path, paths: Iterable[Path]) -> str:
@@ -141,7 +59,8 @@ def source_of(root: Path, techniques: Iterable[Technique]) -> str:
 
 def predictor(root: Path) -> str:
     """Hash of the oracle, and of how its predictions are judged by the clock."""
-    folders = (root / "atlas" / "oracle", root / "atlas" / "accuracy")
+    planner = root / "atlas" / "planner"
+    folders = (planner, planner / "accuracy")
     files = (path for folder in folders for path in sorted(folder.glob("*.py")))
     return hash_of(root, (path.relative_to(root) for path in files))
 
@@ -228,41 +147,10 @@ def _mutant(
     root: Path, technique: Technique, mutant: Mutant, p: int, progress: Progress
 ) -> dict[str, Any]:
     progress(f"{technique.id} mutant {mutant.id}")
-    return {"id": mutant.id, "p": p, **try_mutant(root, technique, mutant, p)}
-
-
-def mutated(root: Path, technique: Technique, mutant: Mutant) -> str:
-    """The exemplar's source with the mutant's one change."""
-    text = (root / technique.exemplar).read_text()
-    if text.count(mutant.find) != 1:
-        raise RecordError(
-            f"{technique.id}, mutant {mutant.id}: its text occurs "
-            f"{text.count(mutant.find)} times in {technique.exemplar}, not once"
-        )
-    return text.replace(mutant.find, mutant.replace)
-
-
-def deadline(mutant: Mutant | None) -> float:
-    """Short only for what is meant to hang: on a busy machine others need longer."""
-    return HANG_DEADLINE if mutant and mutant.deadline else DEADLINE
-
-
-def try_mutant(
-    root: Path, technique: Technique, mutant: Mutant, p: int, mode: str = "gloo"
-) -> dict[str, Any]:
-    """How the mutant ended: which claims failed, or that it never ended."""
-    source, limit = mutated(root, technique, mutant), deadline(mutant)
-    try:
-        run = measure(technique, p, mode=mode, source=source, timeout=limit)
-    except LaunchError as error:
-        if error.summary.startswith("no end after"):
-            return {"ended": "deadline", "failed": []}
-        return {"ended": "error", "failed": [], "error": error.summary}
-    return {
-        "ended": "claims",
-        "failed": failed(judge(technique, run)),
-        "run": _tidy(run, shown=True),
-    }
+    tried = try_mutant(root, technique, mutant, p)
+    if "run" in tried:
+        tried["run"] = _tidy(tried["run"], shown=True)
+    return {"id": mutant.id, "p": p, **tried}
 
 
 def _tidy(run: dict[str, Any], *, shown: bool) -> dict[str, Any]:

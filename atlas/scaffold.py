@@ -33,25 +33,62 @@ cons: Say here what it costs.
 
 CLAIMS = """\
 claims:
-  - {id: sum, says: the sum that one process computes, kind: close}
-  - {id: calls, says: all-reduce calls, kind: exact, formula: bucketed_calls}
-  - {id: payload, says: bytes handed over, kind: exact, formula: bucketed_payload}
+  - {{id: sum, says: the sum that one process computes, kind: close}}
+  - id: calls
+    says: all-reduce calls
+    kind: exact
+    unit: calls
+    of: calls
+    formula: {snake}_calls
+  - id: payload
+    says: bytes handed to all-reduce
+    kind: exact
+    unit: bytes
+    of: traffic
+    formula: {snake}_payload
 mutants:
   - id: largest-not-sum
-    says: the largest number is taken instead of the sum
+    says: The largest number is taken instead of the sum.
     find: dist.all_reduce(x)
     replace: dist.all_reduce(x, dist.ReduceOp.MAX)
     fails: [sum]
+  - id: summed-twice
+    says: The exchange happens twice, and the second result is thrown away.
+    find: "    dist.all_reduce(x)\\n"
+    replace: "    dist.all_reduce(x)\\n    dist.all_reduce(x.clone())\\n"
+    fails: [calls, payload]
 """
+
+FORMULAS = '''\
+
+@formula
+def {snake}_calls() -> int:
+    """All-reduces of one exchange: say here why.
+
+    Source: say here which paper, and which section of it.
+    """
+    return 1
+
+
+@formula
+def {snake}_payload(elements: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to all-reduce: say here why.
+
+    Source: say here which paper, and which section of it.
+    """
+    return elements * itemsize
+'''
+RANGES = "from atlas.formulas.ranges import "
 
 EXEMPLAR = '''\
 """{name}: say here in one sentence what it shows.
 
     torchrun --standalone --nproc-per-node 4 -m {module}
 
-Source: say here which paper, and which section of it.
+Say here how it works: the idea first, then the equation or the drawing, and
+the one insight.
 
-Say here how it works: the equation or the table, and the one insight.
+Source: say here which paper, and which section of it.
 """
 
 import torch
@@ -60,29 +97,35 @@ from torch import Tensor
 
 from exemplars.runtime import World, meter, report, world
 
-SIZE = 100_003  # prime: no number of ranks divides it
-
 
 def exchange(x: Tensor) -> None:
     """Sum x over all ranks, in place."""
+    #: Say here why it is done like this.
+    #:
+    #: A comment that begins with "#:" stands beside its code on the page. An
+    #: exemplar has six to ten of them, where a student would stop.
     dist.all_reduce(x)
 
 
-def reference(w: World) -> Tensor:
+def reference(w: World, elements: int) -> Tensor:
     """The same sum on one process."""
-    parts = [w.randn(SIZE, of_rank=r) for r in range(w.size)]
+    #: Say here how the truth is computed without the mechanism.
+    parts = [w.randn(elements, seed=r) for r in range(w.size)]
     return torch.stack(parts).sum(0)
 
 
-def main(w: World) -> None:
-    x = w.randn(SIZE)
+def main(w: World, *, elements: int = 100_003) -> None:
+    #: Say here what the sizes are: 100,003 is a prime, so nothing divides it.
+    x = w.randn(elements, seed=w.rank)
+    #: Say here what is metered.
     with meter() as moved:
         exchange(x)
-    # Added in another order than on one process: each addition may round.
-    w.check("sum", x, lambda: reference(w), slack=1)
+    #: Say here why it may differ: each addition, in another order, may round.
+    w.check("sum", x, lambda: reference(w, elements), slack=1)
+    #: Say here what is reported.
     report(
         w,
-        given={{"n": SIZE, "b": 8, "c": SIZE, "t": 1}},
+        given={{"itemsize": x.element_size()}},
         calls=moved.calls["all_reduce"].count,
         payload=moved.calls["all_reduce"].payload,
     )
@@ -108,19 +151,41 @@ def create(
     snake = Path("exemplars", path.replace("-", "_") + ".py")
     words = {
         "name": name.replace("-", " ").capitalize(),
+        "snake": snake.stem,
         "module": ".".join(snake.with_suffix("").parts),
         "year": datetime.date.today().year,
     }
     data = Path("taxonomy", "techniques", f"{path}.yaml")
-    known = _read(atlas.root / data) if name in atlas.techniques else None
+    claims = CLAIMS.format(**words)
+    formulas = Path("atlas", "formulas", f"{home.replace('-', '_')}.py")
+    there = [data] if name in atlas.techniques else []
+    there += [formulas] if (atlas.root / formulas).is_file() else []
+    before = {file: _read(atlas.root / file) for file in there}
     texts = {
         snake.parent.parent / "__init__.py": f'"""{_question(atlas, axis)}"""\n',
         snake.parent / "__init__.py": f'"""{atlas.families[home].summary}"""\n',
+        formulas.parent / "__init__.py": f'"""Formulas of the axis {axis}."""\n',
         snake: EXEMPLAR.format(**words),
-        data: DATA.format(**words) + CLAIMS if known is None else _planned(known),
+        formulas: _with_formulas(
+            before.get(formulas, f'"""Formulas of {home}."""\n\n{RANGES}formula\n\n'),
+            FORMULAS.format(**words),
+        ),
+        data: _planned(before[data], claims)
+        if data in before
+        else DATA.format(**words) + claims,
     }
-    files = _write(atlas.root, texts, {} if known is None else {data: known})
+    files = _write(atlas.root, texts, before)
     return knowledge.load(atlas.root).techniques[name], files
+
+
+def _with_formulas(text: str, new: str) -> str:
+    """A family's file with more formulas, and the ranges that they need."""
+    line = re.search(rf"^{RANGES}(\(.*?\)|[^(\n]*)", text, re.M | re.S)
+    if line is None:
+        raise ScaffoldError(f"no line begins with {RANGES!r} in the family's formulas")
+    names = {*re.findall(r"\w+", line[1]), "Count", "Positive", "formula"}
+    imported = f"{RANGES}{', '.join(sorted(names))}"
+    return f"{text[: line.start()]}{imported}{text[line.end() :]}{new}"
 
 
 def _question(atlas: Atlas, axis: str) -> str:
@@ -139,14 +204,14 @@ def _refuse(atlas: Atlas, name: str, path: str) -> None:
         raise ScaffoldError(f"{name} is a system's name: {atlas.systems[name].yaml}")
 
 
-def _planned(text: str) -> str:
+def _planned(text: str, claims: str) -> str:
     """The data file with its claims as comments, and others that hold at once."""
     block = re.search(r"^claims:\n(?:[ #-].*\n)*", text, re.M)
     if block is None:
-        return text + CLAIMS
+        return text + claims
     planned = [f"# {line}\n" for line in block[0].splitlines()]
     comments = ["# Planned, to be proven one by one:\n", *planned]
-    return text[: block.start()] + "".join(comments) + CLAIMS + text[block.end() :]
+    return text[: block.start()] + "".join(comments) + claims + text[block.end() :]
 
 
 def _read(path: Path) -> str:

@@ -34,7 +34,7 @@ def _short(value: float) -> str:
 
 
 def _straight(points: list[Point]) -> list[Point]:
-    """Without the points that lie between their neighbours on one line."""
+    """Without the points that lie between their neighbors on one line."""
     kept: list[Point] = []
     for point in points:
         while len(kept) > 1 and _between(kept[-2], kept[-1], point):

@@ -8,10 +8,11 @@ formula come by name from p, r and what the exemplar says was given.
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
+from atlas.formulas import FORMULAS
 from atlas.knowledge import Claim, Technique
-from atlas.oracle import FORMULAS
 
 Run = Mapping[str, Any]
 
@@ -53,29 +54,37 @@ def failed(verdicts: Iterable[Verdict]) -> list[str]:
 
 def predict(claim: Claim, p: int, given: Mapping[str, float], r: int = 0) -> float:
     """What the claim's formula says."""
-    values: dict[str, float] = {**given, "p": p, "r": r}
-    return FORMULAS[claim.formula or ""](
-        **{name: values[name] for name in arguments(claim)}
-    )
+    assert claim.formula is not None
+    return _value(claim.formula, p, given, r)
+
+
+def _value(formula: str, p: int, given: Mapping[str, float], r: int) -> float:
+    values: dict[str, float] = {**given, "ranks": p, "rank": r}
+    return FORMULAS[formula](**{name: values[name] for name in _asked(formula)})
+
+
+def _asked(formula: str | None) -> tuple[str, ...]:
+    """The names that a formula asks for."""
+    if formula is None:
+        return ()
+    return tuple(inspect.signature(FORMULAS[formula]).parameters)
 
 
 def arguments(claim: Claim) -> tuple[str, ...]:
-    """The names that the claim's formula asks for."""
-    if claim.formula is None:
-        return ()
-    return tuple(inspect.signature(FORMULAS[claim.formula]).parameters)
+    """The names that the claim's formulas ask for, each once."""
+    return tuple(dict.fromkeys((*_asked(claim.formula), *_asked(claim.floor))))
 
 
 def complain_of_strays(technique: Technique, run: Run) -> None:
     """A missing or surplus name is an error, on either side."""
-    wanted = {n for c in technique.claims for n in arguments(c)} - {"p", "r"}
-    given = set(run["given"])
+    wanted = {n for c in technique.claims for n in arguments(c)} - {"ranks", "rank"}
+    given, sizes = set(run["given"]), set(run.get("sizes", ()))
     reported = {
         n for rank in run["ranks"] for n in (*rank["measured"], *rank["checks"])
     }
     claimed = {c.id for c in technique.claims}
     strays = {
-        "given but no formula takes it": given - wanted,
+        "given but no formula takes it": given - sizes - wanted,
         "taken by a formula but not given": wanted - given,
         "measured but not claimed": reported - claimed,
     }
@@ -139,7 +148,12 @@ def _number(claim: Claim, run: Run, r: int | None, measured: Any) -> Verdict:
             return Verdict(*head, predicted, measured, measured == predicted)
         case "bound":
             assert predicted is not None
-            return Verdict(*head, predicted, measured, measured <= predicted)
+            least = -inf
+            if claim.floor is not None:
+                least = _value(claim.floor, run["p"], run["given"], r or 0)
+            note = "" if claim.floor is None else f"at least {least:g}"
+            ok = least <= measured <= predicted
+            return Verdict(*head, predicted, measured, ok, note)
         case "statistical":
             assert claim.band is not None
             low, high = claim.band

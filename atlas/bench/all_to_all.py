@@ -11,7 +11,8 @@ from exemplars.runtime import World
 
 def make(w: World, *, elements: int) -> Pair:
     """Both exchange the same random blocks, all of one size."""
-    mine = w.randn(elements // w.size * w.size, dtype=torch.float32)
+    size = elements // w.size * w.size
+    mine = w.randn(size, seed=w.rank, dtype=torch.float32)
     a, b = torch.empty_like(mine), torch.empty_like(mine)
     blocks, into = list(mine.chunk(w.size)), list(a.chunk(w.size))
     return Pair(

@@ -4,13 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from atlas.bench.pair import Bench, Case, Pair, Side, sized
-from exemplars.runtime import World
+from atlas.bench.pair import Bench, Case, Pair, Side
+from exemplars.runtime import World, defaults
 from exemplars.sync_strategy.synchronous import bsp_synchronous_sgd as exemplar
 from exemplars.workload import Task, characters
 
-OWN_BUCKET = exemplar.BUCKET
+OWN = defaults(exemplar.main)
 WIDE_BUCKET = 1 << 20  # elements
+RATE = 0.1
 
 
 def perceptron(width: int) -> nn.Sequential:
@@ -44,14 +45,19 @@ def random_rows(width: int) -> Task:
 def make(w: World, *, width: int, bucket: int, batch: int) -> Pair:
     """Both take SGD steps on the same batch; width 0 is the exemplar's own model."""
     task = one_batch(random_rows(width) if width else characters, batch)
-    sized(exemplar, STEPS=1 << 30, BUCKET=bucket, BATCH=batch)
-    model, twin = task.model().to(w.device), task.model().to(w.device)
-    steps = exemplar.train(w, task, model)
-    element = next(model.parameters()).element_size()
+    steps = exemplar.train(
+        w, task, steps=1 << 30, batch=batch, bucket=bucket, rate=RATE
+    )
+    twin = task.model().to(w.device)
+    trained: list[Tensor] = []
+    element = next(twin.parameters()).element_size()
     ddp = DistributedDataParallel(twin, bucket_cap_mb=bucket * element / 2**20)
-    sgd = torch.optim.SGD(twin.parameters(), lr=exemplar.RATE)
+    sgd = torch.optim.SGD(twin.parameters(), lr=RATE)
 
-    def step() -> float:
+    def ours() -> None:
+        trained[:] = next(steps).weights
+
+    def theirs() -> float:
         x, y = task.batch(0, batch)
         mine = torch.arange(batch).tensor_split(w.size)[w.rank]
         sgd.zero_grad()
@@ -62,8 +68,8 @@ def make(w: World, *, width: int, bucket: int, batch: int) -> Pair:
         return loss.item()
 
     return Pair(
-        ours=Side(lambda: next(steps), lambda: list(model.parameters())),
-        theirs=Side(step, lambda: list(twin.parameters())),
+        ours=Side(ours, lambda: list(trained)),
+        theirs=Side(theirs, lambda: list(twin.parameters())),
         slack=256,
     )
 
@@ -82,7 +88,7 @@ BENCH = Bench(
         Case(
             "own model",
             79_600,
-            {"width": 0, "bucket": OWN_BUCKET, "batch": exemplar.BATCH},
+            {"width": 0, "bucket": OWN["bucket"], "batch": OWN["batch"]},
             calls=5,
         ),
         Case(

@@ -1,7 +1,5 @@
 """Hierarchical all-reduce by hand against gloo's flat one."""
 
-import torch
-
 from atlas.bench.all_reduce import PRODUCTION, WHAT, against_gloo, cases
 from atlas.bench.pair import Bench, Pair
 from exemplars.communication_pattern.collective import hierarchical as exemplar
@@ -10,10 +8,7 @@ from exemplars.runtime import World
 
 def make(w: World, *, elements: int) -> Pair:
     """Both sum the same random numbers, in place; ours in pretended nodes."""
-    nodes = exemplar.nodes_of(w.size)
-    table = torch.arange(w.size).view(nodes, -1)
-    node, place = divmod(w.rank, w.size // nodes)
-    row, column = table[node].tolist(), table[:, place].tolist()
+    row, column = exemplar.row_and_column(w.rank, w.size)
     return against_gloo(w, elements, lambda x: exemplar.all_reduce(x, row, column))
 
 

@@ -1,14 +1,15 @@
 """Training in DDP with a communication hook, in one bucket that has settled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from atlas.bench.pair import Side
 from exemplars.runtime import World
-from exemplars.workload import Task
+from exemplars.workload import Step, Task
 
 #: DDP orders its bucket anew after the first step: a hook starts after that.
 SETTLED = 2
@@ -36,3 +37,15 @@ def hooked(
         step()
     model.load_state_dict(task.model().state_dict())
     return Side(step, lambda: list(model.parameters()))
+
+
+def training(steps: Iterator[Step], task: Task) -> Side:
+    """An exemplar's training, a step at a time, with the weights it last showed."""
+    weights: list[Sequence[Tensor]] = [list(task.model().parameters())]
+
+    def step() -> float:
+        made = next(steps)
+        weights[0] = made.weights
+        return made.loss
+
+    return Side(step, lambda: list(weights[0]))

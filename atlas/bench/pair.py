@@ -9,7 +9,6 @@ seconds that the processor spent on either side are kept too.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -79,14 +78,6 @@ class Bench:
 
     def __post_init__(self) -> None:
         assert self.headline in [c.label for c in self.cases]
-
-
-def sized(exemplar: ModuleType, **constants: object) -> None:
-    """Give an exemplar's constants other values; its ranks are ours alone."""
-    for name, value in constants.items():
-        if name not in vars(exemplar):
-            raise AttributeError(f"{exemplar.__name__} has no constant {name}")
-        setattr(exemplar, name, value)
 
 
 def run(

@@ -3,11 +3,13 @@
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as theirs
 
 from atlas.bench.bsp import random_rows
-from atlas.bench.hooked import SETTLED, hooked
-from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from atlas.bench.hooked import SETTLED, hooked, training
+from atlas.bench.pair import Bench, Case, Pair
 from exemplars.communication_pattern.low_rank_and_sketch import powersgd as exemplar
 from exemplars.runtime import World
 from exemplars.workload import Task
+
+RATE = 0.2
 
 
 def make(w: World, *, width: int, batch: int) -> Pair:
@@ -23,20 +25,17 @@ def make(w: World, *, width: int, batch: int) -> Pair:
         made.name, lambda: made.model().double(), lambda step, size: (x.double(), y)
     )
     rank = batch * w.size
-    sized(exemplar, STEPS=1 << 30, BATCH=batch, RANK=rank)
     state = theirs.PowerSGDState(
         process_group=None,
         matrix_approximation_rank=rank,
         start_powerSGD_iter=SETTLED,
         min_compression_rate=1e-9,
     )
-    model = task.model().to(w.device)
-    matrices, _ = exemplar.split(list(model.parameters()))
-    factors = [exemplar.PowerSGD(w, m.detach()) for m in matrices]
-    steps = exemplar.train(w, task, model, factors)
+    sizes = {"steps": 1 << 30, "local_batch": batch, "factor_rank": rank}
+    ours = training(exemplar.train(w, task, **sizes, rate=RATE), task)
     return Pair(
-        ours=Side(lambda: next(steps), lambda: list(model.parameters())),
-        theirs=hooked(w, task, exemplar.RATE, state, theirs.powerSGD_hook),
+        ours=ours,
+        theirs=hooked(w, task, RATE, state, theirs.powerSGD_hook),
         slack=1 << 16,
     )
 
@@ -49,7 +48,7 @@ BENCH = Bench(
     note=(
         "Fewer calls: torch packs the left factors of all matrices into one "
         "all-reduce and the right ones into another, where the exemplar shows each "
-        "matrix by itself, awaits it, and keeps the sums of its identity. torch "
+        "matrix by itself and awaits it. torch "
         "starts some of its calls on a thread of its own, where this count does not "
         "see them; the bytes that both really wrote differ by headers only. One "
         "sample a rank keeps the gradient's rank at 4, so that both are exact and "

@@ -3,7 +3,7 @@
 import torch
 
 from atlas.bench.all_reduce import PRODUCTION, against_gloo, cases
-from atlas.bench.pair import Bench, Pair, sized
+from atlas.bench.pair import Bench, Pair
 from exemplars.communication_pattern.transport import (
     shared_memory_all_reduce as exemplar,
 )
@@ -12,8 +12,8 @@ from exemplars.runtime import World
 
 def make(w: World, *, elements: int) -> Pair:
     """Both sum the same random numbers, in place; ours has its table already."""
-    sized(exemplar, SIZE=elements)
-    rows = exemplar.shared_rows(w, w.size + 1)
+    like = torch.empty(elements, dtype=torch.double)
+    rows = exemplar.shared_rows(exemplar.agreed_file(w.device), like)
     return against_gloo(
         w, elements, lambda x: exemplar.all_reduce(x, rows), torch.double
     )

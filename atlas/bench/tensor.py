@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from atlas.bench.pair import Bench, Case, Pair, Side
 from exemplars.parameter_distribution.intra_layer import (
     tensor_parallel_column_row as exemplar,
 )
@@ -34,10 +34,9 @@ def make(
         heads % w.size == 0,
         f"{w.size} ranks for {heads} heads: DTensor wants equal shares of heads",
     )
-    sized(exemplar, WIDTH=width, HEADS=heads)
-    ours = [exemplar.SplitBlock(b, w) for b in blocks(width, heads, layers)]
+    ours = [exemplar.SplitBlock(b) for b in blocks(width, heads, layers)]
     theirs = [parallel(b, w) for b in blocks(width, heads, layers)]
-    x = w.randn(batch, tokens, width, of_rank=0, dtype=torch.float32)
+    x = w.randn(batch, tokens, width, seed=0, dtype=torch.float32)
     return Pair(side(ours, x), side(theirs, x), slack=256, compared=1)
 
 

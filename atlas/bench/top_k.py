@@ -4,16 +4,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
-from torch.nn.utils import parameters_to_vector
 
 from atlas.bench.bsp import random_rows
-from atlas.bench.hooked import SETTLED, hooked
-from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from atlas.bench.hooked import SETTLED, hooked, training
+from atlas.bench.pair import Bench, Case, Pair
 from exemplars.communication_pattern.sparsification import (
     top_k_error_feedback as exemplar,
 )
 from exemplars.runtime import World
 from exemplars.workload import Task
+
+RATE = 0.2
 
 
 class State:
@@ -58,13 +59,11 @@ def make(w: World, *, width: int, kept: int, batch: int) -> Pair:
     task = Task(
         made.name, lambda: made.model().double(), lambda step, size: (x.double(), y)
     )
-    sized(exemplar, STEPS=1 << 30, BATCH=batch, KEPT=kept)
-    model = task.model().to(w.device)
-    top_k = exemplar.TopK(parameters_to_vector(model.parameters()).detach())
-    steps = exemplar.train(w, task, model, top_k)
+    sizes = {"steps": 1 << 30, "local_batch": batch, "kept": kept}
+    ours = training(exemplar.train(w, task, **sizes, rate=RATE), task)
     return Pair(
-        ours=Side(lambda: next(steps), lambda: list(model.parameters())),
-        theirs=hooked(w, task, exemplar.RATE, State(kept), hook),
+        ours=ours,
+        theirs=hooked(w, task, RATE, State(kept), hook),
         slack=256,
     )
 
@@ -75,8 +74,7 @@ BENCH = Bench(
     what="One SGD step of a perceptron of 0.7 million float64 weights, 1 % sent.",
     note=(
         "Same calls and bytes. Most of the time is the choice of the k largest, "
-        "the same on both sides; the exemplar also keeps the sums that its identity "
-        "is checked with, and DDP its buckets."
+        "the same on both sides; DDP also keeps its buckets."
     ),
     make=make,
     cases=(Case("0.7 M", 665_610 * 8, {"width": 512, "kept": 6656, "batch": 16}),),

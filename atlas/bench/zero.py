@@ -8,52 +8,45 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.optim import Adam
 
-from atlas.bench.pair import Bench, Case, Pair, Side, sized
+from atlas.bench.pair import Bench, Case, Pair, Side
 from exemplars.parameter_distribution.sharded import zero_3 as exemplar
 from exemplars.runtime import World
-from exemplars.workload import equal_layers
+from exemplars.workload import Task, random_rows
 
 
 def make(w: World, *, units: int, width: int, rows: int) -> Pair:
     """Both train the same stack of layers on the same shares of the same rows."""
-    size = width * width + width
-    sized(exemplar, UNITS=units, WIDTH=width, ROWS=rows, STEPS=1 << 30, SIZE=size)
-    every = w.randn(rows, width, of_rank=0)
-    share = every.tensor_split(w.size)[w.rank]
-    room = every.new_empty(size + -size % w.size)
-    mine = [exemplar.Unit(layer, w, room) for layer in equal_layers(units, width)]
-    steps = exemplar.train(mine, Adam([u.shard for u in mine]), share)
-    twin = equal_layers(units, width).to(w.device)
-    step = sharded(twin, share, rows, w.size)
+    task = random_rows(w, units, width)
+    model = exemplar.Zero3(task.model().to(w.device))
+    twin = task.model().to(w.device)
+    names = [name for name, _ in twin.named_parameters()]
+    ours = trained(w, task, model, rows)
+    for layer in twin.children():
+        fully_shard(layer, reshard_after_forward=True)
+    fully_shard(twin)
 
     def values() -> list[Tensor]:
-        # Gathered now: the units take turns in one room.
-        found: list[Tensor] = []
-        for unit in mine:
-            unit.gather()
-            found += [t.clone() for t in unit.named(room).values()]
-        return found
+        whole = model.whole()
+        return [whole[name] for name in names]
 
     return Pair(
-        ours=Side(lambda: next(steps), values),
-        theirs=Side(step, lambda: [_whole(p) for p in twin.parameters()]),
+        ours=Side(ours, values),
+        theirs=Side(
+            trained(w, task, twin, rows), lambda: [_whole(p) for p in twin.parameters()]
+        ),
         slack=4096,
     )
 
 
-def sharded(
-    model: nn.Module, share: Tensor, rows: int, ranks: int
-) -> Callable[[], None]:
-    """The same model and step in FSDP2, resharded after forward as ours is."""
-    for layer in model.children():
-        fully_shard(layer, reshard_after_forward=True)
-    fully_shard(model)
+def trained(w: World, task: Task, model: nn.Module, rows: int) -> Callable[[], None]:
+    """A step of Adam on this rank's share: gradients are means over ranks in both."""
+    whole = (t.to(w.device) for t in task.batch(0, rows))
+    x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
     adam = Adam(model.parameters())
 
     def step() -> None:
         adam.zero_grad()
-        # FSDP2 takes the mean over ranks; the exemplar the sum.
-        (model(share).square().sum() / rows * ranks).backward()
+        (task.loss(model, x, y) / rows * w.size).backward()
         adam.step()
 
     return step

@@ -1,4 +1,4 @@
-"""`atlas list`: techniques, and what is proven of each; or systems."""
+"""`atlas list`: techniques and what is proven about each, or systems."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ SystemsOption = Annotated[
     bool | None,
     typer.Option(
         "--systems/--techniques",
-        help="Which of the two; techniques, unless a filter is about systems alone.",
+        help="What to list; default: techniques, or systems if a filter needs them.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,7 @@ FamilyOption = Annotated[
 TextOption = Annotated[
     str | None,
     typer.Option(
-        help="Only where this text occurs, in any case; other names count.",
+        help="Only entries with this text, in any case; aliases count.",
         metavar="TEXT",
         autocompletion=lambda: [],
     ),
@@ -48,7 +48,7 @@ TextOption = Annotated[
 YearOption = Annotated[
     str | None,
     typer.Option(
-        help="First seen in 2019, 2018.., ..2016 or 2014..2016.",
+        help="First published in these years: 2019, 2018.., ..2016 or 2014..2016.",
         metavar="YEARS",
         autocompletion=filters.complete_year,
     ),
@@ -56,7 +56,7 @@ YearOption = Annotated[
 SurveyOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Named by this survey; may be repeated.",
+        help="Only entries named by this survey; repeatable.",
         metavar="SURVEY",
         autocompletion=filters.complete_survey,
     ),
@@ -64,7 +64,7 @@ SurveyOption = Annotated[
 UsesOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Systems that use this technique; may be repeated.",
+        help="Systems that use this technique; repeatable.",
         metavar="TECHNIQUE",
         autocompletion=common.complete_technique,
     ),
@@ -72,8 +72,7 @@ UsesOption = Annotated[
 ParallelismOption = Annotated[
     list[str] | None,
     typer.Option(
-        help=f"Systems that split by {', '.join(filters.PARALLELISM)}; "
-        "may be repeated.",
+        help=f"Systems that split by {', '.join(filters.PARALLELISM)}; repeatable.",
         metavar="KIND",
         autocompletion=filters.complete(filters.PARALLELISM),
     ),
@@ -81,7 +80,7 @@ ParallelismOption = Annotated[
 OptimizerOption = Annotated[
     str | None,
     typer.Option(
-        help="Systems whose optimizer is central or per-worker; either fits both.",
+        help="Systems whose optimizer is central or per-worker; 'either' matches both.",
         metavar="WHERE",
         autocompletion=filters.complete(filters.OPTIMIZER),
     ),
@@ -89,7 +88,7 @@ OptimizerOption = Annotated[
 TopologyOption = Annotated[
     str | None,
     typer.Option(
-        help=f"Systems whose ranks talk by {', '.join(filters.TOPOLOGY)}.",
+        help=f"Systems with this topology: {', '.join(filters.TOPOLOGY)}.",
         metavar="SHAPE",
         autocompletion=filters.complete(filters.TOPOLOGY),
     ),
@@ -97,7 +96,7 @@ TopologyOption = Annotated[
 StatusOption = Annotated[
     str | None,
     typer.Option(
-        help=f"Systems that are {', '.join(filters.STATUS)}.",
+        help=f"Systems with this status: {', '.join(filters.STATUS)}.",
         metavar="STATUS",
         autocompletion=filters.complete(filters.STATUS),
     ),
@@ -118,12 +117,12 @@ def list_(
     status: StatusOption = None,
     json: Json = False,
 ) -> None:
-    """List the techniques, and what is proven of each; or the systems.
+    """List techniques and what is proven about each, or list systems.
 
-    After each backend stand the rank counts at which a technique's claims were seen
-    to hold. Filters all have to fit. With --techniques, a filter that is about
-    systems keeps the techniques which a system that fits uses: --techniques --uses
-    zero-1 lists what is used together with zero-1.
+    Each backend is followed by the rank counts at which all claims of the technique
+    held. An entry must match every filter. With --techniques, a system filter keeps
+    the techniques that matching systems use: --techniques --uses zero-1 lists the
+    techniques used together with zero-1.
 
     Examples:
 
@@ -164,7 +163,7 @@ def _techniques(atlas: Atlas, found: list[Technique], json: bool) -> None:
     if json:
         common.print_json([_plain(atlas, t) for t in found])
     elif not found:
-        typer.echo("no technique fits; atlas list shows all")
+        typer.echo("no technique matches; atlas list shows all")
     else:
         for a in atlas.axes:
             width = max(len(t.id) for t in found)
@@ -228,16 +227,16 @@ def _systems(atlas: Atlas, found: list[System], axis: str | None, json: bool) ->
     if json:
         common.print_json([_plain_system(atlas, s) for s in found])
     elif not found:
-        typer.echo("no system fits; atlas list --systems shows all")
+        typer.echo("no system matches; atlas list --systems shows all")
     else:
         console = common.out()
         console.print(_systems_table(atlas, found, axis, console.width))
         many = "1 system" if len(found) == 1 else f"{len(found)} systems"
-        typer.echo(f"{many}; the classification is ours; (?) not verified")
+        typer.echo(f"{many}; the classification is ours; (?) means not verified")
 
 
 def _plain_system(atlas: Atlas, s: System) -> dict[str, Any]:
-    from atlas.site.standing import places
+    from atlas.views.standing import places
 
     return {
         "id": s.id,
@@ -287,7 +286,7 @@ def _uses(s: System) -> str:
 
 def _families(atlas: Atlas, s: System, axis: str) -> str:
     """The families on one axis, each with the techniques that put the system there."""
-    from atlas.site.standing import places
+    from atlas.views.standing import places
 
     found = []
     for place in places(atlas, s)[axis]:

@@ -98,21 +98,26 @@ def written(atlas: Atlas, technique: Technique) -> bool:
     return (atlas.root / technique.exemplar).is_file()
 
 
-def runnable(atlas: Atlas, name: str) -> Technique:
-    """The technique of this id, if it can be run here at all."""
+def runnable(name: str) -> Technique:
+    """The technique of this id, if it can be run here at all; reads its file alone."""
     from importlib.util import find_spec
 
     from atlas.launch import ROOT
 
-    technique = technique_named(atlas, name)
-    if not written(atlas, technique):
-        raise Wrong(f"{name}: its exemplar is not written yet ({technique.exemplar})")
+    root = knowledge.find_root()
+    technique = knowledge.technique(name, root)
+    if technique is None:
+        technique = technique_named(knowledge.load(root), name)
+    if not (root / technique.exemplar).is_file():
+        raise Wrong(f"{name} has no exemplar yet ({technique.exemplar})")
     if find_spec("torch") is None:
         install = 'pip install -c constraints.txt -e ".[run]"'
         raise Wrong(f"running {name} needs torch: {install}")
-    if atlas.root.resolve() != ROOT:
-        install = f"pip install -e {atlas.root.resolve()}"
-        raise Wrong(f"this atlas runs what is in {ROOT}; for what is here: {install}")
+    if root.resolve() != ROOT:
+        install = f"pip install -e {root.resolve()}"
+        raise Wrong(
+            f"this atlas is installed from {ROOT}; to use this folder, run {install}"
+        )
     return technique
 
 
@@ -174,14 +179,28 @@ def complete_place(incomplete: str) -> list[str]:
 def complete_mutant(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Mutants of the technique that stands on the line already."""
     try:
-        technique = knowledge.load().techniques.get(ctx.params.get("name") or "")
+        technique = knowledge.technique(ctx.params.get("name") or "")
     except knowledge.TaxonomyError:
         return []
     mutants = technique.mutants if technique else ()
     return [(m.id, m.says) for m in mutants if m.id.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Plain JSON instead.")]
+def complete_size(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Sizes of the technique that stands on the line already."""
+    from atlas.arguments import arguments
+
+    technique = knowledge.technique(ctx.params.get("name") or "")
+    if technique is None or not (knowledge.find_root() / technique.exemplar).is_file():
+        return []
+    return [
+        (f"{a.name}=", f"{a.kind}, default {a.default}")
+        for a in arguments(technique).values()
+        if a.name.startswith(incomplete)
+    ]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 # Proofs

@@ -27,7 +27,7 @@ Names = Annotated[
     ),
 ]
 AllOption = Annotated[
-    bool, typer.Option("--all", help="Also the rows in which all are the same.")
+    bool, typer.Option("--all", help="Also show the rows in which all values agree.")
 ]
 
 
@@ -59,9 +59,9 @@ class Row:
 
 
 def compare(name: Names, all_: AllOption = False, json: Json = False) -> None:
-    """Compare two to four systems, or techniques, side by side: differences first.
+    """Compare two to four systems or techniques side by side, differences first.
 
-    A value that all of them have is dim. A (?) marks what is not verified.
+    Shared values are dimmed. A (?) marks a value that is not verified.
 
     Examples:
 
@@ -83,29 +83,29 @@ def compare(name: Names, all_: AllOption = False, json: Json = False) -> None:
     if different:
         console.print(_table(ids, different))
     else:
-        typer.echo("no difference")
+        typer.echo("no differences")
     if same and all_:
-        console.print(_table(ids, same, "the same in all"))
+        console.print(_table(ids, same, "same in all"))
     elif same:
         titles = ", ".join(row.title for row in same)
-        typer.echo(f"the same in all: {titles} (--all shows them)")
+        typer.echo(f"same in all: {titles} (--all shows them)")
     if any(not i.verified for row in rows for cell in row.cells for i in cell):
-        typer.echo("(?) not verified: its source was not read")
+        typer.echo("(?) not verified: nobody has checked the source")
 
 
 def chosen(atlas: Atlas, said: Sequence[str]) -> tuple[str, list[str]]:
     """What is compared: their kind, and their ids."""
     if not LEAST <= len(said) <= MOST:
-        raise Wrong(f"{len(said)} named: name two to four systems or techniques")
+        raise Wrong(f"got {len(said)}: give two to four systems or techniques")
     found = [names.only(atlas, word, ("technique", "system")) for word in said]
     kinds = {thing.kind: thing.id for thing in found}
     if len(kinds) > 1:
         a, b = kinds["system"], kinds["technique"]
-        raise Wrong(f"{a} is a system and {b} a technique: compare things of one kind")
+        raise Wrong(f"{a} is a system and {b} is a technique: compare only one kind")
     ids = [thing.id for thing in found]
     for ident in ids:
         if ids.count(ident) > 1:
-            raise Wrong(f"{ident} is named twice: name different ones")
+            raise Wrong(f"{ident} is given twice: give different names")
     return found[0].kind, ids
 
 
@@ -124,7 +124,7 @@ Told = dict[str, list[Item]]
 
 
 def _system(atlas: Atlas, s: System) -> Told:
-    from atlas.site.standing import FORWARD, places, verified
+    from atlas.views.standing import FORWARD, places, verified
 
     on = places(atlas, s)
     read, of = verified(s)
@@ -149,7 +149,7 @@ def _system(atlas: Atlas, s: System) -> Told:
         ),
         "status": _said([s.status]),
         "made by": _said([s.made_by] if s.made_by else []),
-        "licence": _said([s.licence] if s.licence else []),
+        "license": _said([s.license] if s.license else []),
         "home": _said([s.home] if s.home else []),
         "named by": _said(s.surveys),
         "relations": [
@@ -172,7 +172,7 @@ def _technique(atlas: Atlas, t: Technique) -> Told:
             for axis in atlas.axes
         },
         "use it when": _said([t.use_when]),
-        "not when": _said([t.avoid_when]),
+        "avoid it when": _said([t.avoid_when]),
         "gives": _said([t.pros]),
         "costs": _said([t.cons]),
         "claims": _said(f"{c.says} ({c.kind})" for c in t.claims),

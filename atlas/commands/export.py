@@ -37,14 +37,19 @@ WhatOption = Annotated[
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Into this file.", metavar="FILE"),
+    typer.Option(
+        "-o",
+        "--output",
+        help="Write to this file instead of standard output.",
+        metavar="FILE",
+    ),
 ]
 
 
 def export(what: WhatOption = "taxonomy", output: FileOption = None) -> None:
-    """Write the atlas for other programs: JSON, its JSON Schema, BibTeX, llms.txt.
+    """Export the atlas for other programs: JSON, JSON Schema, BibTeX or llms.txt.
 
-    The site has the same files: taxonomy.json, taxonomy.schema.json, papers.bib and
+    The site serves the same files: taxonomy.json, taxonomy.schema.json, papers.bib and
     llms.txt.
 
     Examples:
@@ -69,7 +74,7 @@ def export(what: WhatOption = "taxonomy", output: FileOption = None) -> None:
 def write(path: Path, made: str) -> None:
     """The file whole, or not at all."""
     if path.is_dir():
-        raise Wrong(f"{path} is a folder: name a file in it")
+        raise Wrong(f"{path} is a folder: give a file name")
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:

@@ -100,7 +100,7 @@ class Filters:
         )
 
     def _system(self, atlas: Atlas, s: System) -> bool:
-        from atlas.site.standing import places
+        from atlas.views.standing import places
 
         on = [p.family for found in places(atlas, s).values() for p in found]
         words = (s.id, s.name, s.summary, s.made_by or "", *s.also_called)

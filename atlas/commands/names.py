@@ -94,7 +94,7 @@ def only(atlas: Atlas, word: str, kinds: tuple[Kind, ...]) -> Thing:
     match = find(atlas, word, kinds)
     if len(match.best) > 1:
         ids = " or ".join(f"{found.id} ({found.kind})" for found in match.best)
-        raise Wrong(f'"{word}" names several things: {ids}')
+        raise Wrong(f'"{word}" is ambiguous: {ids}')
     if not match.best:
         raise missing(atlas, word, kinds)
     (found,) = match.best

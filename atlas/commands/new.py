@@ -1,4 +1,4 @@
-"""`atlas new AXIS/FAMILY/NAME`: begin a technique with files that run and hold."""
+"""`atlas new AXIS/FAMILY/NAME`: start a technique with files that already pass."""
 
 from typing import Annotated
 
@@ -11,27 +11,27 @@ from atlas.commands.common import Wrong
 Place = Annotated[
     str,
     typer.Argument(
-        help="Where it belongs, and its name.",
+        help="The family it belongs to, and its name.",
         metavar="AXIS/FAMILY/NAME",
         autocompletion=common.complete_place,
     ),
 ]
 
 STEPS = """
-1. Look at what it does now:      atlas run {id} --ranks 4
-2. Say what is known, in          {yaml}
-3. Predict each number, in        atlas/oracle/formulas.py
-4. Do it in the open, in          {exemplar}
+1. See what it does now:          atlas run {id} --ranks 4
+2. Describe the technique in      {yaml}
+3. Predict each number in         {formulas}
+4. Implement the mechanism in     {exemplar}
 5. Break it, then record it:      atlas run {id} --mutant {mutant}
                                   atlas record {id}
-CONTRIBUTING.md says more about each."""
+CONTRIBUTING.md explains each step."""
 
 
 def new(place: Place) -> None:
-    """Begin a technique: its data and an exemplar, which runs and holds as it is.
+    """Start a technique: create its data and an exemplar that already runs and passes.
 
-    Of one that has data but no exemplar yet, the data stay; its claims become
-    comments, to be proven one by one.
+    If the technique has data but no exemplar yet, its data stay; its claims become
+    comments that you prove one by one.
 
     Examples:
 
@@ -49,6 +49,7 @@ def new(place: Place) -> None:
         STEPS.format(
             id=technique.id,
             yaml=technique.yaml,
+            formulas=technique.formulas,
             exemplar=technique.exemplar,
             mutant=technique.mutants[0].id,
         )

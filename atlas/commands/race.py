@@ -1,4 +1,4 @@
-"""`atlas race NAME...`: strategies on the same samples, side by side."""
+"""`atlas race NAME...`: train strategies on the same samples and compare them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.launch import LaunchError
 from atlas.race import NAMES
-from atlas.site.race import said
+from atlas.views.race import said
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,36 +21,42 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Strategies; all of them if left out. --list shows which there are.",
+        help="Strategies; default: all. --list shows their names.",
         metavar="[NAME]...",
         autocompletion=lambda: list(NAMES),
     ),
 ]
 TaskOption = Annotated[
-    str | None, typer.Option(help="digits or characters; both if left out.")
+    str | None, typer.Option(help="digits or characters; default: both.")
 ]
-SeedsOption = Annotated[int, typer.Option(min=1, max=9, help="How many seeds.")]
+SeedsOption = Annotated[int, typer.Option(min=1, max=9, help="Number of seeds.")]
 StepsOption = Annotated[
-    int | None, typer.Option(min=8, max=900, help="Steps of four shares of 8 samples.")
+    int | None,
+    typer.Option(
+        min=8, max=900, help="Number of steps, each of four ranks with 8 samples."
+    ),
 ]
 RateOption = Annotated[
     list[float] | None,
-    typer.Option(help="A rate of the grid; may be repeated.", min=1e-6, max=100),
+    typer.Option(help="A learning rate of the grid; repeatable.", min=1e-6, max=100),
 ]
 StragglerOption = Annotated[
     bool | None,
     typer.Option(
         "--straggler/--no-straggler",
-        help="Only with rank 1 three times slower, or only without; both if left out.",
+        help="Only with rank 1 three times slower, or only without; default: both.",
     ),
 ]
 SweepOption = Annotated[
-    bool, typer.Option("--sweep", help="Batch sizes against steps and compute instead.")
+    bool,
+    typer.Option(
+        "--sweep", help="Sweep the batch size instead; report steps and compute."
+    ),
 ]
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="Keep the study in measurements/studies/.")
+    bool, typer.Option("--write", help="Save the study in measurements/studies/.")
 ]
-ListOption = Annotated[bool, typer.Option("--list", help="Name the strategies.")]
+ListOption = Annotated[bool, typer.Option("--list", help="List the strategies.")]
 
 
 def race(
@@ -65,10 +71,11 @@ def race(
     list_: ListOption = False,
     json: Json = False,
 ) -> None:
-    """Train with several strategies on the same samples, and compare.
+    """Train several strategies on the same samples and compare them.
 
-    Four ranks. Each strategy runs at its own best rate of one grid; losses are means
-    over seeds; time is virtual: a rank's step lasts a second, messages nothing.
+    The race uses four ranks. Each strategy runs at its best learning rate on one
+    grid. Losses are means over seeds. Time is virtual: one step takes one second, and
+    messages are free.
 
     Examples:
 
@@ -88,14 +95,14 @@ def race(
     root = knowledge.find_root()
     narrowed = names or task or steps or rate or seeds != 3 or straggler is not None
     if write and (narrowed or sweep):
-        raise Wrong("--write keeps the whole study: leave out names and options", 2)
+        raise Wrong("--write saves only the whole study: omit names and options", 2)
     tasks = plan.tasks if task else (sweeps.TASK,)
     rates = plan.grid if rate else sweeps.RATES
     chosen = {t: rates for t in tasks} if sweep or write else {}
     try:
         made, swept = _measured(plan, chosen, races=not sweep)
     except LaunchError as error:
-        raise Wrong(f"{error.summary}; nothing was kept", 1) from None
+        raise Wrong(f"{error.summary}; nothing was saved", 1) from None
     if write:
         common.say(f"wrote {study.keep(root, plan, made, swept).relative_to(root)}")
     if json:
@@ -121,7 +128,7 @@ def _plan(
 
     for name in names:
         if name not in ENTRIES:
-            otherwise = "atlas race --list names them"
+            otherwise = "atlas race --list shows them"
             raise common.unknown("strategy in a race", name, ENTRIES, otherwise)
     if task is not None and task not in study.TASKS:
         raise common.unknown("task", task, study.TASKS, "digits or characters")
@@ -169,7 +176,7 @@ def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
     """One with equal ranks, one with a straggler."""
     from atlas.race.courses import SLOWDOWN
 
-    slow = f"rank 1 slower by a factor of {SLOWDOWN}"
+    slow = f"rank 1 is {SLOWDOWN} times slower"
     titles = {"equal": "equal ranks", "straggler": slow}
     for key, words in titles.items():
         found = [(name, e, e[key]) for name, e in entries.items() if key in e]
@@ -185,8 +192,9 @@ def _tables(task: str, entries: dict[str, Any]) -> Iterator["Table"]:
             figures += [f"{r['bytes'] / 1e6:.1f}", f"{entry['peak'] / 1e3:.0f}"]
             table.add_row(name, *figures)
         table.caption = (
-            "time: virtual seconds; stale: mean age of a gradient in updates, or steps "
-            "between meetings; MB: sent by all; KB: the most alive on a rank"
+            "time: virtual seconds; stale: gradient staleness in updates (mean), or "
+            "steps between synchronizations; MB: sent by all ranks; KB: peak memory "
+            "of a rank"
         )
         yield table
 

@@ -1,4 +1,4 @@
-"""`atlas record`: run techniques in their modes and keep what was measured."""
+"""`atlas record`: run techniques in their modes and save the measurements."""
 
 import contextlib
 import sys
@@ -30,11 +30,13 @@ Names = Annotated[
         autocompletion=common.complete_technique,
     ),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All that have an exemplar.")]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="All techniques that have an exemplar.")
+]
 ModeOption = Annotated[
     str | None,
     typer.Option(
-        help=f"Some of {','.join(records.MODES)}; {','.join(USUAL)} if left out.",
+        help=f"Comma-separated: {','.join(records.MODES)}; default: {','.join(USUAL)}.",
         metavar="MODES",
         autocompletion=lambda: list(records.MODES),
     ),
@@ -47,9 +49,9 @@ def record(
     mode: ModeOption = None,
     json: Json = False,
 ) -> None:
-    """Run techniques and write what was measured to measurements/.
+    """Run techniques and save the measurements in measurements/.
 
-    Nothing is written of a technique of which a claim fails.
+    If a claim of a technique fails, nothing is written for that technique.
 
     Examples:
 
@@ -84,11 +86,11 @@ def record(
 
 def _chosen(atlas: Atlas, names: list[str], every: bool) -> list[Technique]:
     if every == bool(names):
-        both = f"{' '.join(names)} and --all: give one of them"
-        raise Wrong(both if every else "name some techniques, or give --all")
+        both = f"{' '.join(names)} and --all: give only one"
+        raise Wrong(both if every else "give technique names or --all")
     if every:
         names = [t.id for t in atlas.techniques.values() if common.written(atlas, t)]
-    return [common.runnable(atlas, name) for name in dict.fromkeys(names)]
+    return [common.runnable(name) for name in dict.fromkeys(names)]
 
 
 def _pairs(atlas: Atlas, techniques: list[Technique], mode: str | None) -> list[Pair]:
@@ -166,7 +168,7 @@ def _print(written: list[str], stale: list[str]) -> None:
     for name in stale:
         technique, backend = name.split()
         again = f"atlas record {technique} --mode {backend}"
-        typer.echo(f"the {backend} record is of older source: {again}")
+        typer.echo(f"the {backend} record is outdated: {again}")
 
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`atlas run NAME`: run a technique; predicted, measured and verdict of every claim."""
+"""`atlas run NAME`: run a technique and judge its claims by what was measured."""
 
 import contextlib
 import sys
@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from atlas import knowledge, record
+from atlas import measure as measuring
+from atlas.arguments import ArgumentError, parsed
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.commands.table import LABELS, conclusion, ranks_of, table
-from atlas.knowledge import Atlas, Mutant, Technique
-from atlas.launch import LaunchError, cuda_present
+from atlas.knowledge import Mutant, Technique
+from atlas.launch import ROOT, LaunchError, cuda_present
 from atlas.verdict import Verdict, failed, judge
 
 Name = Annotated[
@@ -21,22 +22,36 @@ Name = Annotated[
         help="A technique.", metavar="NAME", autocompletion=common.complete_technique
     ),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Sizes of the exemplar, each as SIZE=VALUE.",
+        metavar="[SIZE=VALUE]...",
+        autocompletion=common.complete_size,
+    ),
+]
 RanksOption = Annotated[
     int | None,
-    typer.Option("--ranks", "-n", help="How many ranks; 4 where it allows that many."),
+    typer.Option(
+        "--ranks", "-n", help="Number of ranks; default: 4, if the technique allows it."
+    ),
 ]
 DryOption = Annotated[
     int | None,
-    typer.Option(help="Count on this many pretended ranks: values mean nothing."),
+    typer.Option(
+        help="Count traffic on this many simulated ranks; values mean nothing."
+    ),
 ]
 EmulateOption = Annotated[
     bool,
-    typer.Option("--emulate-gpu", help="On pretended GPUs, and a strict NCCL on gloo."),
+    typer.Option(
+        "--emulate-gpu", help="Emulate GPUs, with NCCL's rules enforced on gloo."
+    ),
 ]
 MutantOption = Annotated[
     str | None,
     typer.Option(
-        help="Make this mistake in it.",
+        help="Run this mutant, a deliberate mistake in the code.",
         metavar="ID",
         autocompletion=common.complete_mutant,
     ),
@@ -44,22 +59,24 @@ MutantOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        help=f"Seconds it may take; {record.DEADLINE:g}, and "
-        f"{record.HANG_DEADLINE:g} for a mutant that hangs.",
+        help=f"Time limit in seconds; default: {measuring.DEADLINE:g}, or "
+        f"{measuring.HANG_DEADLINE:g} for a mutant that hangs.",
         metavar="SECONDS",
         min=0.1,
     ),
 ]
 AllRanksOption = Annotated[
-    bool, typer.Option("--all-ranks", help="One line a rank, not one a claim.")
+    bool,
+    typer.Option("--all-ranks", help="One line per rank instead of one per claim."),
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Tracebacks, when it fails.")
+    bool, typer.Option("--verbose", "-v", help="Show tracebacks on failure.")
 ]
 
 
 def run(
     name: Name,
+    sizes: Sizes = None,
     ranks: RanksOption = None,
     dry: DryOption = None,
     emulate_gpu: EmulateOption = False,
@@ -69,26 +86,30 @@ def run(
     json: Json = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run a technique: what was predicted, what was measured, the verdict.
+    """Run a technique and show predictions, measurements and verdicts.
 
-    On a machine with GPUs it runs on NCCL; with CUDA_VISIBLE_DEVICES= before the
-    command, on gloo. Exit code 1: a claim failed, of a mutant too.
+    On a machine with GPUs it runs on NCCL; set CUDA_VISIBLE_DEVICES= to run it on
+    gloo. The exit code is 1 if a claim fails, also for a mutant.
 
     Examples:
 
     \b
     atlas run ring-all-reduce --ranks 4
+    atlas run ring-all-reduce --ranks 4 elements=1000
     atlas run ring-all-reduce --dry 1024
     atlas run ring-all-reduce --emulate-gpu --all-ranks
     atlas run top-k-error-feedback --ranks 4 --json
     """
-    atlas = knowledge.load()
-    technique = common.runnable(atlas, name)
+    technique = common.runnable(name)
+    try:
+        given = parsed(technique, sizes or ())
+    except ArgumentError as error:
+        raise Wrong(str(error)) from None
     mode, p = _where(technique, ranks, dry, emulate_gpu)
     chosen = _mutant(technique, mutant)
-    limit = timeout or record.deadline(chosen)
+    limit = timeout or measuring.deadline(chosen)
     try:
-        found = _measure(atlas, technique, chosen, p, mode, limit)
+        found = _measure(technique, chosen, p, mode, limit, given)
     except LaunchError as error:
         _give_up(error, chosen, verbose)
     verdicts = judge(technique, found)
@@ -107,7 +128,7 @@ def _where(
     if dry is not None:
         if ranks is not None or emulate:
             other = f"--ranks {ranks}" if ranks is not None else "--emulate-gpu"
-            raise Wrong(f"--dry {dry} and {other}: give one of them")
+            raise Wrong(f"--dry {dry} and {other}: give only one")
         return "dry", dry
     p = ranks if ranks is not None else max(t.min_ranks, min(4, t.max_ranks or 4))
     if emulate:
@@ -126,13 +147,18 @@ def _mutant(t: Technique, name: str | None) -> Mutant | None:
 
 
 def _measure(
-    atlas: Atlas, t: Technique, mutant: Mutant | None, p: int, mode: str, limit: float
+    t: Technique,
+    mutant: Mutant | None,
+    p: int,
+    mode: str,
+    limit: float,
+    sizes: dict[str, Any],
 ) -> dict[str, Any]:
-    source = record.mutated(atlas.root, t, mutant) if mutant else None
+    source = measuring.mutated(ROOT, t, mutant) if mutant else None
     text = f"starting ranks and running {t.id} on {p} ({LABELS[mode]})"
     # What the ranks print goes beside the result, not into it.
     with common.waiting(text), contextlib.redirect_stdout(sys.stderr):
-        return record.measure(t, p, mode=mode, source=source, timeout=limit)
+        return measuring.measure(t, p, mode=mode, source=source, timeout=limit, **sizes)
 
 
 def _give_up(error: LaunchError, mutant: Mutant | None, verbose: bool) -> None:
@@ -142,9 +168,9 @@ def _give_up(error: LaunchError, mutant: Mutant | None, verbose: bool) -> None:
     line = f"mutant {mutant.id}: {error.summary}" if mutant else error.summary
     late = error.summary.startswith("no end after")
     if mutant and mutant.deadline and late:
-        raise Wrong(f"{line}; that is how it is known", 1) from None
+        raise Wrong(f"{line}, as expected of this mutant", 1) from None
     if late:
-        line += "; --timeout SECONDS lets it run for longer"
+        line += "; --timeout SECONDS allows more time"
     if verbose:
         line = f"{line}{str(error).removeprefix(error.summary)}"
     elif str(error) != error.summary:
@@ -186,7 +212,7 @@ def _print(
     title = f"{t.name} on {ranks_of(found['p'])} ({LABELS[found['mode']]})"
     console.print(Text(title, style="bold"))
     if mutant:
-        console.print(Text(f"with the mutant {mutant.id}: {mutant.says}"))
+        console.print(Text(f"mutant {mutant.id}: {mutant.says}"))
     console.print(table(verdicts, all_ranks))
     style = "bold red" if failed(verdicts) else "green"
     console.print(Text(f"{conclusion(found, verdicts)}", style=style), soft_wrap=True)
@@ -196,7 +222,7 @@ def _print(
 
 def _catch(mutant: Mutant, bad: list[str]) -> str:
     if not bad:
-        return "no claim noticed the mutant"
+        return "no claim caught the mutant"
     held = [claim for claim in mutant.fails if claim not in bad]
     rest = f"; expected to fail but held: {', '.join(held)}" if held else ""
     return f"caught by {', '.join(bad)}{rest}"

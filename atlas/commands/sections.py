@@ -75,4 +75,4 @@ def source(atlas: Atlas, cell: Any) -> str:
         return "  not verified: no source yet"
     paper = atlas.papers.get(cell.source)
     link = paper.link if paper else cell.source
-    return f"  {'read in' if cell.verified else 'not verified:'} {link}"
+    return f"  {'verified in' if cell.verified else 'not verified:'} {link}"

@@ -1,4 +1,4 @@
-"""`atlas serve`: the site, on the next free port of this machine."""
+"""`atlas serve`: serve the site on the next free local port."""
 
 import contextlib
 import os
@@ -17,14 +17,14 @@ HOST = "127.0.0.1"
 
 PortOption = Annotated[
     int,
-    typer.Option(min=1, max=65535, help="Where to begin looking for a free port."),
+    typer.Option(min=1, max=65535, help="The first port to try."),
 ]
 
 
 def serve(port: PortOption = FIRST) -> None:
-    """Serve the site on this machine, rebuilt when a file changes.
+    """Serve the site locally and rebuild it when a file changes.
 
-    Ctrl-C is its ordinary end, and exit code 0.
+    Stop it with Ctrl-C; the exit code is then 0.
 
     Examples:
 
@@ -35,12 +35,12 @@ def serve(port: PortOption = FIRST) -> None:
     root = knowledge.find_root()
     if find_spec("mkdocs") is None:
         install = 'pip install -c constraints.txt -e ".[docs]"'
-        raise Wrong(f"the site is built with MkDocs: {install}")
+        raise Wrong(f"building the site needs MkDocs: {install}")
     free = free_port(port)
     if free != port:
         typer.echo(f"port {port} is taken")
     address = f"http://{HOST}:{free}"
-    typer.echo(f"building the site; it will be on {address} (Ctrl-C stops it)")
+    typer.echo(f"building the site at {address} (stop with Ctrl-C)")
     sys.stdout.flush()
     os.chdir(root)
     # MkDocs takes the place of this process: nothing stands between it and Ctrl-C.

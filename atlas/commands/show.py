@@ -1,4 +1,4 @@
-"""`atlas show NAME`: everything about a thing of the atlas, on the terminal."""
+"""`atlas show NAME`: everything the atlas knows about one entry."""
 
 import ast
 import inspect
@@ -13,13 +13,13 @@ from atlas.commands import common, names, sections, system, words
 from atlas.commands.common import Json
 from atlas.commands.names import KINDS, Kind, Thing
 from atlas.commands.sections import Sections, citations, commands
+from atlas.formulas import FORMULAS
 from atlas.knowledge import Atlas, Claim, Technique
-from atlas.oracle import FORMULAS
 
 Name = Annotated[
     list[str],
     typer.Argument(
-        help="A technique, system, survey, paper or term; by id, name or other name.",
+        help="A technique, system, survey, paper or term, by id, name or alias.",
         metavar="NAME",
         autocompletion=names.complete,
     ),
@@ -27,7 +27,7 @@ Name = Annotated[
 KindOption = Annotated[
     str | None,
     typer.Option(
-        help=f"One of {', '.join(KINDS)}, where a name means several things.",
+        help=f"Resolve an ambiguous name: {', '.join(KINDS)}.",
         metavar="KIND",
         autocompletion=lambda incomplete: [
             kind for kind in KINDS if kind.startswith(incomplete)
@@ -39,7 +39,7 @@ KindOption = Annotated[
 def show(name: Name, kind: KindOption = None, json: Json = False) -> None:
     """Show a technique, a system, a survey, a paper or a term.
 
-    Other names are found too. Where a name means several things, they are listed.
+    Aliases work too. An ambiguous name lists all its meanings.
 
     Examples:
 
@@ -94,7 +94,7 @@ def _several(word: str, found: list[Thing], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    typer.echo(f'"{word}" names several things:')
+    typer.echo(f'"{word}" is ambiguous:')
     table = Table.grid(padding=(0, 2, 0, 0))
     for one in found:
         table.add_row(Text(f"  {one.command}", "cyan"), one.kind, Text(one.name))
@@ -138,16 +138,16 @@ def _plain(atlas: Atlas, found: Thing) -> dict[str, Any]:
 def _technique(atlas: Atlas, t: Technique) -> Sections:
     also = [f"{axis}: {family}" for axis, family in t.also.items()]
     called = [f"also called: {', '.join(t.also_called)}"] if t.also_called else []
-    yield "Where it belongs", [f"{t.axis}: {t.family}", *also, *called]
+    yield "Classification", [f"{t.axis}: {t.family}", *also, *called]
     yield "Use it when", [t.use_when]
-    yield "Not when", [t.avoid_when]
+    yield "Avoid it when", [t.avoid_when]
     yield "Gives", [t.pros]
     yield "Costs", [t.cons]
     yield "Claims", [line for claim in t.claims for line in _claim(claim)]
     yield "Proven", _proven(atlas, t)
-    yield "Not shown by the run", [t.not_shown] if t.not_shown else []
+    yield "Not shown by the exemplar", [t.not_shown] if t.not_shown else []
     yield "Run it", list(commands(t)) if common.written(atlas, t) else []
-    yield "Mutants, which its claims catch", [_mutant(m) for m in t.mutants]
+    yield "Mutants caught by its claims", [_mutant(m) for m in t.mutants]
     yield "In production", [_production(p) for p in t.production]
     users = [f"{s.name} ({s.year}): atlas show {s.id}" for s in atlas.users(t.id)]
     yield "Used by", users
@@ -158,7 +158,7 @@ def _technique(atlas: Atlas, t: Technique) -> Sections:
 
 
 def _claim(claim: Claim) -> list[str]:
-    where = "on every rank" if claim.per == "rank" else "of the run"
+    where = "per rank" if claim.per == "rank" else "per run"
     band = f" between {claim.band[0]:g} and {claim.band[1]:g}" if claim.band else ""
     lines = [f"{claim.id}: {claim.says} ({claim.kind}{band}, {where})"]
     if claim.formula is not None:
@@ -205,7 +205,7 @@ def _files(atlas: Atlas, t: Technique) -> list[str]:
 
 
 def _plain_technique(atlas: Atlas, t: Technique) -> dict[str, Any]:
-    from atlas.oracle.emit import latex
+    from atlas.script.latex import latex
 
     claims = [
         {**asdict(c), "latex": latex(FORMULAS[c.formula]) if c.formula else None}

@@ -1,4 +1,4 @@
-"""`atlas stats`: how much the atlas holds, and how much of it is proven."""
+"""`atlas stats`: how much the atlas contains, and how much of it is proven."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +10,11 @@ from atlas.knowledge import Atlas
 
 #: What the atlas set out to hold at least.
 TARGETS = {"systems": 110, "terms": 120, "bad_files": 40}
-BAD_FILES = "tests/data/bad"
+BAD_FILES = "tests/taxonomy/data/bad"
 
 
 def stats(json: Json = False) -> None:
-    """Count what the atlas holds, and what of it is proven or verified.
+    """Count the entries of the atlas and how many are proven or verified.
 
     Examples:
 
@@ -38,7 +38,7 @@ def stats(json: Json = False) -> None:
 
 def count(atlas: Atlas) -> dict[str, Any]:
     """The figures of the atlas."""
-    from atlas.oracle import FORMULAS
+    from atlas.formulas import FORMULAS
 
     techniques = list(atlas.techniques.values())
     proofs = {t.id: common.proofs(atlas, t) for t in techniques}
@@ -70,7 +70,7 @@ def count(atlas: Atlas) -> dict[str, Any]:
 
 def _cells(atlas: Atlas) -> dict[str, int]:
     """What is said of systems, and how much of it was read in its source."""
-    from atlas.site.standing import verified
+    from atlas.views.standing import verified
 
     found = [verified(s) for s in atlas.systems.values()]
     read, of = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
@@ -93,24 +93,26 @@ def _lines(c: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield str(c["techniques"]), about
     records = ", ".join(f"{n} {m}" for m, n in c["records"].items())
     yield str(sum(c["records"].values())), f"records: {records}"
-    stale = f"records of older source: {', '.join(c['stale'])}"
-    yield str(len(c["stale"])), stale if c["stale"] else "records of older source"
+    stale = f"outdated records: {', '.join(c['stale'])}"
+    yield str(len(c["stale"])), stale if c["stale"] else "outdated records"
     yield from ((str(c[k]), k) for k in ("claims", "mutants", "formulas"))
     yield str(c["systems"]), f"systems{_target(c, 'systems')}"
     read, unread = c["cells"]["verified"], c["cells"]["unverified"]
-    about = f"statements about them, {read} verified and {unread} not verified"
+    about = f"statements about systems, {read} verified and {unread} not verified"
     yield str(read + unread), about
-    yield str(c["relations"]), "relations between them"
+    yield str(c["relations"]), "relations between systems"
     yield from ((str(c[k]), k) for k in ("surveys", "papers"))
     yield str(c["terms"]), f"terms in the glossary{_target(c, 'terms')}"
-    yield str(c["aliases"]), "other names that are found"
+    yield str(c["aliases"]), "aliases"
     if c["bad_files"]:
         target = _target(c, "bad_files")
-        yield str(c["bad_files"]), f"bad files that the loader must refuse{target}"
+        yield str(c["bad_files"]), f"invalid files that the loader must reject{target}"
 
 
 def _target(c: dict[str, Any], name: str) -> str:
     """How the count stands to what was set out."""
     least = c["targets"][name]
     short = least - c[name]
-    return f" (of at least {least})" if short <= 0 else f" ({short} short of {least})"
+    return (
+        f" (target {least})" if short <= 0 else f" ({short} below the target {least})"
+    )

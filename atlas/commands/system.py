@@ -11,27 +11,27 @@ from atlas.knowledge import Atlas, Fact, System, Technique
 
 def sections(atlas: Atlas, s: System) -> Sections:
     """All that is known of a system."""
-    from atlas.site.standing import verified
+    from atlas.views.standing import verified
 
-    yield "What it is", list(_about(s))
+    yield "Overview", list(_about(s))
     yield "Hardware", _fact(atlas, s.hardware)
     yield "Largest run", _fact(atlas, s.largest_run)
     yield "Techniques it uses", list(_uses(atlas, s))
     cells = [line for c in s.cells for line in (c.family, source(atlas, c))]
     yield "Families it belongs to", cells
-    yield "How it is built", list(_built(atlas, s))
+    yield "Design", list(_built(atlas, s))
     yield "Relations", list(_relations(atlas, s))
-    yield "Most like it", list(_alike(atlas, s))
+    yield "Similar systems", list(_alike(atlas, s))
     names = [f"{v}: {atlas.surveys[v].name}" for v in s.surveys]
-    yield "Named by the surveys", names
+    yield "In the surveys", names
     yield "Papers", citations(atlas, s.papers)
     yield "Files", [str(s.yaml)]
     read, of = verified(s)
     yield (
         "This classification",
         [
-            "is ours, made along the surveys' dimensions; "
-            f"{read} of its {of} statements were read in their source."
+            "is ours, along the dimensions of the surveys; "
+            f"{read} of its {of} statements are verified in their source."
         ],
     )
 
@@ -41,7 +41,7 @@ def _about(s: System) -> Iterator[str]:
     if s.venue_year and s.venue_year != s.year:
         published = f" (published {s.venue_year})"
     yield f"{s.year}{published}, {s.status}"
-    yield from (x for x in (s.made_by, s.licence, s.home) if x)
+    yield from (x for x in (s.made_by, s.license, s.home) if x)
     if s.also_called:
         yield f"also called: {', '.join(s.also_called)}"
 
@@ -80,7 +80,7 @@ def _words(value: str | Iterable[str]) -> str:
 
 def _relations(atlas: Atlas, s: System) -> Iterator[str]:
     """From its own file, then from the files of those that name it."""
-    from atlas.site.standing import FORWARD, REVERSED, reverse
+    from atlas.views.standing import FORWARD, REVERSED, reverse
 
     for r in s.relations:
         yield f"{FORWARD[r.kind]} {r.system}"
@@ -91,7 +91,7 @@ def _relations(atlas: Atlas, s: System) -> Iterator[str]:
 
 
 def _alike(atlas: Atlas, s: System) -> Iterator[str]:
-    from atlas.site.standing import likeness
+    from atlas.views.standing import likeness
 
     found = likeness(atlas)[s.id]
     for like in found:
@@ -102,7 +102,7 @@ def _alike(atlas: Atlas, s: System) -> Iterator[str]:
 
 def plain(atlas: Atlas, s: System) -> dict[str, Any]:
     """As JSON: its file, and what other files say of it."""
-    from atlas.site.standing import likeness, reverse, verified
+    from atlas.views.standing import likeness, reverse, verified
 
     read, of = verified(s)
     named = [{**asdict(r), "system": o.id} for o, r in reverse(atlas).get(s.id, ())]

@@ -20,7 +20,7 @@ def word_named(atlas: Atlas, term: str) -> Word:
 def term(atlas: Atlas, word: Word) -> Sections:
     """Other words for it, where it leads, where it comes from."""
     yield "Also called", [", ".join(word.aliases)] if word.aliases else []
-    yield "Leads to", [line for entry in word.see for line in _lead(atlas, entry)]
+    yield "See", [line for entry in word.see for line in _lead(atlas, entry)]
     yield "Papers", citations(atlas, word.papers)
 
 
@@ -46,13 +46,13 @@ def plain_term(word: Word) -> dict[str, Any]:
 
 
 def paper(atlas: Atlas, p: Paper) -> Sections:
-    """How to cite it, where to read it, and what here rests on it."""
+    """How to cite it, where to read it, and what cites it here."""
     yield "Key", [p.key]
     yield "Read it", [p.link]
     for kind, ids in rests(atlas, p.key).items():
         only = " --kind term" if kind == "terms" else ""
         shown = [f"atlas show {shell(name)}{only}" for name in ids]
-        yield f"What rests on it: {kind}", shown
+        yield f"Cited by: {kind}", shown
     yield "BibTeX", entry(atlas, p.key).splitlines()
 
 
@@ -65,7 +65,7 @@ def published(p: Paper) -> str:
 
 def entry(atlas: Atlas, key: str) -> str:
     """The paper's entry in the bibliography."""
-    from atlas.site.papers import entries
+    from atlas.views.papers import entries
 
     return entries(export.bibtex(atlas))[key]
 
@@ -134,14 +134,17 @@ def survey(atlas: Atlas, v: Survey) -> Sections:
     yield "Its taxonomy", list(v.taxonomy)
     results = [f"{r.says} ({_READ.get(r.read, r.read)})" for r in v.results]
     yield "Its results", results
-    yield "Beside our runs", [f"{c.says} {c.verdict}: {c.here}" for c in v.comparisons]
-    yield "Its words", [_word(t.term, t.says, t.verified) for t in v.terms]
-    yield "To know when citing it", list(v.notes)
+    yield (
+        "Compared with our runs",
+        [f"{c.says} {c.verdict}: {c.here}" for c in v.comparisons],
+    )
+    yield "Its terms", [_word(t.term, t.says, t.verified) for t in v.terms]
+    yield "Notes for citing it", list(v.notes)
     here = [
         f"{len(_techniques(atlas, v))} techniques: atlas list --survey {v.id}",
         f"{len(_systems(atlas, v))} systems: atlas list --systems --survey {v.id}",
     ]
-    yield "What of it is here", here
+    yield "In the atlas", here
 
 
 def _word(word: str, says: str, verified: bool) -> str:

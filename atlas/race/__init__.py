@@ -2,8 +2,8 @@
 
     atlas race bsp-synchronous-sgd downpour local-sgd
 
-What runs is the exemplar, on four ranks. Its constants are its settings: a race
-sets them (batch, rate, steps, clock, task) and looks at the weights on the way.
+What runs is the exemplar's own `train`, on four ranks. A race calls it with a task,
+steps, a batch, a rate and a clock, and looks at the weights of each step.
 """
 
 #: Who may take part, known without loading torch.

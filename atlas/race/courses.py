@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
 from atlas.clock import Clock, constant, one_slow
 from exemplars.workload import Block, Embedding, Task, characters, digits
@@ -16,7 +16,6 @@ RANKS = 4
 SHARE = 8  # samples of a rank at a step
 SLOWDOWN = 3  # of rank 1, where there is a straggler
 WIDTH = {"digits": 64, "characters": 16}
-TOKENS = 16
 Name = Literal["digits", "characters"]
 
 
@@ -102,8 +101,3 @@ def evaluate(name: Name, weights: Tensor) -> float:
     x, y = ground.batch(7, 1797 if name == "digits" else 512)
     with torch.no_grad():
         return ground.loss(model, x, y).item() / y.numel()
-
-
-def vector(model: nn.Module) -> Tensor:
-    """All parameters, one after the other, as they stand."""
-    return parameters_to_vector(model.parameters()).detach().clone()

@@ -1,5 +1,6 @@
 """One run of one strategy: train on four ranks, look on the way, then judge."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -8,8 +9,8 @@ import torch
 from torch import Tensor
 
 from atlas.launch import launch
-from atlas.race.courses import RANKS, Course, evaluate
-from atlas.race.strategies import ENTRIES, Entry
+from atlas.race.courses import RANKS, Course, evaluate, task
+from atlas.race.strategies import ENTRIES, Entry, arguments
 from atlas.timeline import virtual
 from exemplars.runtime import World, meter, span
 
@@ -25,31 +26,41 @@ class Looks:
     most: int
     seen: list[tuple[int, Tensor]] = field(default_factory=list)
 
-    def __call__(self, samples: int, weights: Tensor) -> None:
-        """Keep them, if it is time to."""
+    def __call__(self, samples: int, weights: Sequence[Tensor]) -> None:
+        """Keep a copy as one vector, if it is time to."""
         due = len(self.seen) + 1
         if due <= self.most and samples >= self.every * due:
             with span("look", label=len(self.seen)):
-                self.seen.append((samples, weights.cpu()))
+                flat = torch.cat([t.detach().reshape(-1) for t in weights])
+                self.seen.append((samples, flat.cpu()))
 
 
 def on_rank(w: World, name: str, course: Course) -> dict[str, Any]:
     """What one rank does, and what it saw."""
+    entry, samples, ages = ENTRIES[name], 0, list[int]()
     looks = Looks(course.samples / course.looks, course.looks)
+    given = arguments(entry, course, w.rank)
     with meter() as moved:
-        extras = ENTRIES[name].run(w, course, looks)
+        for step in entry.train(w, task(course), **given):
+            samples += step.samples
+            if step.weights:  # or else another rank holds them
+                ages.append(step.age)
+                looks(samples, step.weights)
     return {
         "looks": looks.seen,
         "events": [e.as_dict() for e in moved.events],
         "bytes": float(moved.wire),
-        **extras,
+        "ages": ages,
     }
 
 
 def memory_on_rank(w: World, name: str, course: Course) -> int:
     """The most bytes of tensors that were ever alive at once on this rank."""
+    entry = ENTRIES[name]
+    given = arguments(entry, course, w.rank)
     with w.memory() as ledger:
-        ENTRIES[name].run(w, course, lambda samples, weights: None)
+        for _ in entry.train(w, task(course), **given):
+            pass
     return ledger.peak["total"]
 
 
@@ -74,13 +85,14 @@ def run(entry: Entry, course: Course) -> dict[str, Any]:
         curve.append(
             [samples, round(at, 3), evaluate(course.task, _keep(entry, parts))]
         )
-    ages = [age for r in ranks for age in r.get("staleness", [])]
+    #: Who steps alone for a period has no stale gradient; its weights differ.
+    ages = [] if entry.period else [age for r in ranks for age in r["ages"]]
     return {
         "curve": curve,
         "bytes": round(sum(r["bytes"] for r in ranks)),
         "staleness": round(fmean(ages), 3) if ages else None,
         "oldest": max(ages, default=None),
-        "alone": next((r["alone"] for r in ranks if "alone" in r), None),
+        "alone": entry.period,
     }
 
 

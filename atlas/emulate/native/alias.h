@@ -27,7 +27,7 @@ inline Tensor same_view(const Tensor& like, Storage storage, DispatchKey key) {
 
 inline void release_storage(void* held) { delete static_cast<Storage*>(held); }
 
-// The same bytes labelled cpu; keeps the cuda storage alive.
+// The same bytes labeled cpu; keeps the cuda storage alive.
 inline Storage cpu_storage(const Storage& of) {
   c10::DataPtr data(
       of.mutable_data(), new Storage(of), &release_storage, Device(c10::kCPU));
@@ -36,7 +36,7 @@ inline Storage cpu_storage(const Storage& of) {
       c10::GetCPUAllocator(), /*resizable=*/true));
 }
 
-// The same bytes labelled cuda:N, counted there; keeps the cpu storage alive.
+// The same bytes labeled cuda:N, counted there; keeps the cpu storage alive.
 inline Storage cuda_storage(const Storage& of, Device device) {
   auto* block = new Block(nullptr, of, device.index(), of.nbytes());
   c10::DataPtr data(of.mutable_data(), block, &Block::release, device);

@@ -1,8 +1,8 @@
-// A pretend CUDA device: tensors labelled cuda:N, host memory, CPU kernels.
+// A pretend CUDA device: tensors labeled cuda:N, host memory, CPU kernels.
 //
 // Loaded before torch is imported, this library gives a CPU build of torch
 //   1. a device guard (which cuda:N is current) and the CUDA hooks,
-//   2. an allocator whose memory is labelled cuda:N and counted,
+//   2. an allocator whose memory is labeled cuda:N and counted,
 //   3. a fallback for the CUDA dispatch key: it hands every operator CPU aliases
 //      of its arguments (same bytes, other label), runs the CPU kernel, and puts
 //      the label back on the results,

@@ -1,4 +1,4 @@
-// The memory of the emulated devices: labelled cuda:N, counted, on the host.
+// The memory of the emulated devices: labeled cuda:N, counted, on the host.
 #pragma once
 
 #include "device.h"
@@ -18,7 +18,7 @@ namespace atlas {
 
 using at::Storage;
 
-// Bytes now labelled cuda:N, and the most there ever were.
+// Bytes now labeled cuda:N, and the most there ever were.
 struct Ledger {
   std::atomic<int64_t> live{0}, peak{0};
 
@@ -38,12 +38,12 @@ inline Ledger& ledger(DeviceIndex index) {
 // What a cuda storage owns: memory of its own, or a CPU storage it relabels.
 struct Block {
   void* memory;
-  Storage relabelled;
+  Storage relabeled;
   DeviceIndex device;
   int64_t bytes;
 
-  Block(void* memory, Storage relabelled, DeviceIndex device, int64_t bytes)
-      : memory(memory), relabelled(std::move(relabelled)), device(device),
+  Block(void* memory, Storage relabeled, DeviceIndex device, int64_t bytes)
+      : memory(memory), relabeled(std::move(relabeled)), device(device),
         bytes(bytes) {
     ledger(device).take(bytes);
   }
