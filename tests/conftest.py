@@ -18,7 +18,7 @@ from leftovers import children, folders, strays, wait_until
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from atlas.site.context import Context
+    from atlas.views.context import Context
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -68,15 +68,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 #: Files whose tests share a fixture that takes seconds, and which one.
 SHARED = {
-    "tests/test_calculator.py": "calculator",
-    "tests/test_emulate.py": "emulated device",
-    "tests/test_export.py": "site",
-    "tests/test_oracle_core.py": "formulas",
-    "tests/test_site.py": "site",
-    "tests/test_site_views.py": "site",
-    "tests/test_systems_site.py": "site",
-    "tests/test_terms.py": "site",
-    "tests/test_timeline.py": "site",
+    "tests/planner/test_calculator.py": "calculator",
+    "tests/emulate/test_emulate.py": "emulated device",
+    "tests/commands/test_export.py": "site",
+    "tests/planner/test_oracle_core.py": "formulas",
+    "tests/site/test_site.py": "site",
+    "tests/site/test_site_views.py": "site",
+    "tests/site/test_systems_site.py": "site",
+    "tests/taxonomy/test_terms.py": "site",
+    "tests/meter/test_timeline.py": "site",
 }
 
 
@@ -159,7 +159,7 @@ def _commands_are_made_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ctx() -> "Context":
     """What the site is made from."""
-    from atlas.site.context import read
+    from atlas.views.context import read
 
     return read(ROOT)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from atlas import presets
-from atlas.oracle.units import seconds
-from atlas.site import answers, calculator
+from atlas.planner import answers, presets
+from atlas.planner.units import seconds
+from atlas.site import calculator
 
 pytestmark = pytest.mark.browser
 

@@ -44,7 +44,7 @@ def test_no_serious_accessibility_findings(
 
 
 @pytest.mark.parametrize(("scheme", "named"), [("light", "default"), ("dark", "slate")])
-def test_pages_begin_in_the_colours_of_the_system(
+def test_pages_begin_in_the_colors_of_the_system(
     abreast: Callable[..., Any], scheme: str, named: str
 ) -> None:
     for path, page in abreast(SAMPLE, color_scheme=scheme):
@@ -67,7 +67,7 @@ def test_search_finds_a_technique_by_another_name(watched: Callable[..., Any]) -
     assert "ring-all-reduce" in (link.get_attribute("href") or "")
 
 
-def test_colours_can_be_switched_and_begin_as_the_system_has_them(
+def test_colors_can_be_switched_and_begin_as_the_system_has_them(
     watched: Callable[..., Any],
 ) -> None:
     page = watched("", color_scheme="dark").page

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from atlas.site.context import Context, read
 from atlas.site.systems import tokens
+from atlas.views.context import Context, read
 
 pytestmark = pytest.mark.browser
 

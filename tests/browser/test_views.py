@@ -80,9 +80,9 @@ def test_all_of_the_facets_is_narrower_than_any(watched: Callable[..., Any]) -> 
 
 
 def test_a_permalink_shows_the_one_cell(watched: Callable[..., Any]) -> None:
-    page = watched("map/#cell=pipeline-flush.inter-layer&c=neighbour").page
+    page = watched("map/#cell=pipeline-flush.inter-layer&c=neighbor").page
     assert shown(page, "section.cell") == ["pipeline-flush.inter-layer"]
-    assert page.get_by_label("Neighbour").is_checked()
+    assert page.get_by_label("Neighbor").is_checked()
     current = page.locator("td a[aria-current]")
     assert current.count() == 1
     page.get_by_role("button", name="Show everything").click()

@@ -1,0 +1,128 @@
+"""What the sync-strategy exemplars say of themselves, held against simulations."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from by_name import f
+
+from atlas.schedule import Action, in_flight, simulate
+from exemplars.sync_strategy.consensus import d_psgd
+from exemplars.sync_strategy.layer_local import local_parallelism
+from exemplars.sync_strategy.pipeline_flush import gpipe
+from exemplars.sync_strategy.pipeline_stale import weight_stashing
+
+PIPELINES = [(1, 3), (2, 4), (4, 4), (4, 8), (3, 5)]
+SECONDS = {"F": 1.0, "B": 2.0}
+
+
+def test_the_table_of_gpipe_is_its_schedule() -> None:
+    drawn = simulate([list(gpipe.gpipe(4))] * 3, SECONDS)
+    for s in range(3):
+        cells = [". "] * int(drawn.makespan)
+        for x in (x for x in drawn.spans if x.rank == s):
+            for second in range(int(x.start), int(x.end)):
+                cells[second] = f"{x.name}{x.label}"
+        assert f"    stage {s}  {' '.join(cells).rstrip()}\n" in (gpipe.__doc__ or "")
+
+
+@pytest.mark.parametrize(("p", "m"), PIPELINES)
+def test_bubble_and_memory_of_gpipe_are_those_of_its_schedule(p: int, m: int) -> None:
+    drawn = simulate([list(gpipe.gpipe(m))] * p, SECONDS)
+    assert drawn.makespan == f.pipeline_makespan(p, m, 1, 2)
+    assert drawn.idle == [f.pipeline_idle(p, 1, 2)] * p
+    assert in_flight(gpipe.gpipe(m)) == f.gpipe_in_flight(m)
+
+
+def versions(actions: list[Action]) -> list[str]:
+    """The schedule, with the version that each batch goes forward through."""
+    words, version = [], 0
+    for kind, i in actions:
+        words.append(f"F{i}v{version}" if kind == "F" else f"B{i}")
+        version += kind == "B"
+    return words
+
+
+def test_the_table_of_weight_stashing_is_its_schedule() -> None:
+    text = weight_stashing.__doc__ or ""
+    for s in range(3):
+        words = versions(list(weight_stashing.without_flush(s, 3, 9)))
+        line = next(x for x in text.splitlines() if f"stage {s} " in x)
+        drawn = line.split()[2:-1]
+        assert len(drawn) == 9 - s
+        assert drawn == words[: len(drawn)]
+
+
+@pytest.mark.parametrize(("p", "m"), PIPELINES)
+def test_an_unflushed_pipeline_idles_once_in_a_training(p: int, m: int) -> None:
+    stages = [list(weight_stashing.without_flush(s, p, m)) for s in range(p)]
+    drawn = simulate(stages, SECONDS)
+    assert drawn.makespan == f.pipeline_makespan(p, m, 1, 2)
+    assert drawn.idle == [f.pipeline_idle(p, 1, 2)] * p
+
+
+def ages(p: int, t: int, k: int) -> dict[int, list[int]]:
+    """Second by second: who is due pushes, in order of rank, and reads again."""
+    found: dict[int, list[int]] = {q: [] for q in range(1, p)}
+    read, version = dict.fromkeys(found, 0), 0
+    for second in range(1, t + 1):
+        for q, old in found.items():
+            if second % (k if q == 1 else 1) == 0:
+                old.append(version - read[q])
+                version += 1
+                read[q] = version
+    return found
+
+
+@pytest.mark.parametrize(("p", "k"), [*product([2, 3, 4, 8], [1, 2, 3, 5])])
+def test_downpour_is_as_stale_as_a_simulated_run(p: int, k: int) -> None:
+    t = 2 * k + 1
+    slow, *others = ages(p, t, k).values()
+    assert slow[1] == f.downpour_straggler_staleness(p, k)
+    assert max([0, *(age for a in others for age in a)]) == f.downpour_staleness(p)
+    pushed = [len(slow), *map(len, others)]
+    assert pushed == [f.downpour_updates(p, r, t, k) for r in range(1, p)]
+    assert sum(pushed) == f.downpour_updates(p, 0, t, k)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8, 33, 128])
+def test_the_ring_mixes_by_its_second_eigenvalue(p: int) -> None:
+    mixing = torch.zeros(p, p, dtype=torch.double)
+    for r in range(p):
+        near = d_psgd.neighbors(r, p)
+        for q in (r, *near):
+            mixing[r, q] = 1 / (len(near) + 1)
+    assert torch.equal(mixing, mixing.T)
+    assert torch.allclose(mixing.sum(0), torch.ones(p, dtype=torch.double))
+    sizes = torch.linalg.eigvalsh(mixing).abs().sort(descending=True).values
+    second = sizes[1].item() if p > 1 else 0.0
+    if p > 2:
+        printed = (1 + 2 * math.cos(2 * math.pi / p)) / 3
+        assert second == pytest.approx(printed, abs=1e-12)
+    assert second ** int(f.ring_mixing_halved(p)) <= 0.5
+    if p > 3:
+        assert math.ceil(math.log(0.5, second)) >= f.ring_mixing_halved_least(p)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8, 33])
+def test_springs_hold_up_to_their_limit_and_no_further(p: int) -> None:
+    for times, holds in ((0.99, True), (1.01, False)):
+        alpha = times * 2 / (p + 1)
+        step = (1 - alpha) * torch.eye(p + 1, dtype=torch.double)
+        step[p] = step[:, p] = alpha  # the center is last
+        step[p, p] = 1 - alpha * p
+        sizes = torch.linalg.eigvalsh(step).abs().sort(descending=True).values
+        kept = (sizes - 1).abs().argmin()  # the mass
+        others = torch.cat([sizes[:kept], sizes[kept + 1 :]])
+        assert bool(others.max() < 1) is holds
+
+
+@pytest.mark.parametrize(("p", "c"), [(4, 1), (4, 2), (4, 4), (5, 2), (8, 3)])
+def test_chunks_cover_the_layers_and_send_back_only_inside(p: int, c: int) -> None:
+    begins = [local_parallelism.ends_chunk(s - 1, p, c) for s in range(p + 1)]
+    assert begins[0]
+    assert begins[p]
+    assert sum(begins[:p]) == c
+    sent = [f.chunked_backward_bytes(p, r, c, 1, 1) for r in range(p)]
+    assert sent == [int(not begun) for begun in begins[:p]]

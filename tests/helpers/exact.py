@@ -1,0 +1,143 @@
+"""What a technique's records must hold, if the oracle is right: words for the cases.
+
+A case predicts a strategy on a small network of an exemplar's own sizes, as a user
+would, and says which counts of the exemplar's record that makes. A figure is every
+rank's, a function of the rank, or the largest of all ranks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from atlas.formulas.parts import chunk
+from atlas.planner.cluster import Cluster, Device, Level, Link
+from atlas.planner.mesh import mesh
+from atlas.planner.model import Layer, Model
+from atlas.planner.network import Item, convolution, unchannelled
+from atlas.planner.predict import predict
+from atlas.planner.prediction import Collective, Prediction
+from atlas.planner.records import Work
+from atlas.planner.strategy import Axis, Strategy
+from atlas.planner.traffic import inside, sites_of
+from atlas.planner.train import OPTIMIZERS, PRECISIONS, Train
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = Cluster(
+    "any",
+    Device("any", {"fp64": 1e12, "bf16": 1e12}, 1e15, 1e12),
+    (Level("all", 2048, {"any": Link(1e-6, 1e-9)}),),
+    host_bandwidth=1e9,
+)
+TRAIN = Train(
+    1,
+    precision=PRECISIONS["fp64"],
+    optimizer=OPTIMIZERS["adam"],
+    overlap=False,
+    bucket=0,
+)
+
+
+class Most(NamedTuple):
+    """The fullest rank's figure, where others may have less."""
+
+    figure: float
+
+
+Given = dict[str, int]
+Expected = dict[str, float | Most | Callable[[int], float]]
+Case = Callable[[int, Given], Expected]
+CASES: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    """Registers what a technique's records must hold."""
+
+    def keep(fn: Case) -> Case:
+        assert name not in CASES
+        CASES[name] = fn
+        return fn
+
+    return keep
+
+
+def counted(rank: dict[str, Any], claim: str) -> Any:
+    """What the meter counted: a measure by its name, or a place in the record."""
+    match claim.split("."):
+        case ["calls", op, field]:
+            return rank["calls"].get(op, {field: 0})[field]
+        case ["memory", "peak", kind]:
+            return rank["memory"]["peak"][kind]
+        case ["flops"]:
+            return rank["flops"]
+    return rank["measured"][claim]
+
+
+# Predictions
+
+
+def stack(units: int, parameters: int, **more: Any) -> Model:
+    """Equal units of so many parameters that no axis cuts."""
+    work = Work(
+        layers=1, shared=parameters, largest=parameters, flops=1.0, kernels=1, **more
+    )
+    layers = tuple(Layer(f"unit {i}", work) for i in range(units))
+    return Model("stack", "cnn", layers, uniform=True)
+
+
+def run(model: Model, strategy: Strategy | Axis, **train: Any) -> Prediction:
+    return predict(model, strategy, CLUSTER, replace(TRAIN, **train))
+
+
+def total(
+    found: Prediction, field: str, axis: str = "", op: str = "", what: str = ""
+) -> Any:
+    """A field of the prediction's collectives, added up."""
+    return sum(
+        getattr(c, field)
+        for c in found.collectives
+        if axis in ("", c.axis) and op in ("", c.op) and what in ("", c.what)
+    )
+
+
+def state(found: Prediction) -> float:
+    held = found.memory
+    return held.parameters + held.gradients + held.optimizer
+
+
+def by_stage(found: Prediction) -> list[list[Collective]]:
+    """The calls inside each stage, of which a prediction tells the slowest one's."""
+    made = mesh(found.model, found.strategy, found.cluster, found.train)
+    sites = sites_of(found.model, made, found.cluster)
+    return [list(inside(site)) for site in sites]
+
+
+def spread(predicted: float, parts: Sequence[float]) -> Callable[[int], float]:
+    """Each rank's uneven part, when the oracle predicts their mean to the byte."""
+    assert round(predicted * len(parts)) == sum(parts), (predicted, sum(parts))
+    return parts.__getitem__
+
+
+def share(p: int, r: int, samples: int, micros: int = 1) -> int:
+    """Samples of rank r's largest micro-batch, of a batch that is cut unevenly."""
+    return max(chunk(samples, p * micros, r * micros + k) for k in range(micros))
+
+
+# Networks
+
+
+def four_networks() -> Model:
+    """The exemplars' four networks, layer by layer, from their shapes alone."""
+    from exemplars.workload import NARROW, convs
+
+    layers = []
+    for conv, x, _y in convs():
+        item = Item(
+            kernel=conv.kernel_size[0],
+            stride=conv.stride[0],
+            bias=conv.bias is not None,
+            norm=conv.bias is None,  # a norm makes a bias pointless
+        )
+        layer, _ = convolution(tuple(x), item, conv.out_channels)
+        layers.append(layer if conv.in_channels >= NARROW else unchannelled(layer))
+    return Model("four", "cnn", tuple(layers))

@@ -1,0 +1,412 @@
+"""Cases: how replicas agree, and where their state is."""
+
+from by_name import f
+from exact import Expected, Given, case, run, share, spread, stack, state, total
+
+from atlas.planner.model import Layer, Model
+from atlas.planner.network import Item, network
+from atlas.planner.prediction import Prediction
+from atlas.planner.records import Work
+from atlas.planner.strategy import (
+    Axis,
+    Checkpoint,
+    Compress,
+    Data,
+    DiLoCo,
+    Elastic,
+    Gossip,
+    LocalSGD,
+    Offload,
+    ParameterServer,
+    Zero,
+)
+from atlas.planner.train import OPTIMIZERS, PRECISIONS
+from atlas.planner.transformer import transformer
+
+
+def rows_kept(
+    p: int, g: Given, found: Prediction, micros: int, scalars: int = 0
+) -> Expected:
+    """Activations: a row's as predicted, its scores, and where all rows lie.
+
+    A rank's rows are a view of all of them, and what autograd saves is counted by its
+    storage; so are their labels. The next batch is there before the last has gone.
+    """
+    row = found.memory.activations + g["width"] * 8
+    whole = g["batch"] * (g["width"] + 1) * 8
+    return {
+        "memory.peak.activations": lambda r: max(
+            whole + row * share(p, r, g["batch"], micros) + 8 * scalars, 2 * whole
+        )
+    }
+
+
+def spilled_widths(g: Given) -> list[int]:
+    """Of the layers' inputs, and of the output, as the exemplar makes them."""
+    return [3 + (5 + 7 * i) % g["width"] for i in range(g["layers"] + 1)]
+
+
+def held(found: Prediction) -> Expected:
+    return {
+        "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.optimizer": found.memory.optimizer,
+    }
+
+
+# Sharded and replicated
+
+
+@case("zero-1")
+def _(p: int, g: Given) -> Expected:
+    model = stack(1, g["elements"], kept=g["layers"] * g["width"])
+    found = run(model, Zero(1, p), batch=p)
+    padding = found.memory.gradients - g["elements"] * g["itemsize"]
+    return {
+        **held(found),
+        # Gradients are packed for the exchange only, and padded then.
+        "memory.peak.gradients": found.memory.gradients - padding,
+        **rows_kept(p, g, found, micros=g["microbatches"]),
+        "volume": g["steps"] * total(found, "wire"),
+        "state": state(found) - padding,
+        "calls": g["steps"] * total(found, "count"),
+    }
+
+
+@case("zero-2")
+def _(p: int, g: Given) -> Expected:
+    model = stack(g["units"], g["unit_elements"], kept=g["width"])
+    found = run(model, Zero(2, p), batch=g["microbatches"] * p, micro_batch=1)
+    whole = g["unit_elements"] * g["itemsize"]  # of the unit that is scattered
+    return {
+        **held(found),
+        # While a unit is packed into one vector, it is there twice.
+        "memory.peak.parameters": found.memory.parameters + whole,
+        "memory.peak.gradients": found.memory.gradients + whole,
+        "gradients": found.memory.gradients + whole,
+        **rows_kept(p, g, found, micros=g["microbatches"]),
+        "volume": g["steps"] * total(found, "wire"),
+        "calls": g["steps"] * total(found, "count"),
+        "state": state(found),
+    }
+
+
+@case("zero-3")
+def _(p: int, g: Given) -> Expected:
+    model = stack(g["units"], g["unit_elements"], kept=g["width"])
+    found = run(model, Zero(3, p), batch=p)
+    whole = g["unit_elements"] * g["itemsize"]  # of the unit that is scattered
+    return {
+        **held(found),
+        "memory.peak.gradients": found.memory.gradients + whole,
+        "gradients": found.memory.gradients + whole,
+        **rows_kept(p, g, found, micros=1, scalars=1),  # the loss
+        "volume": g["steps"] * total(found, "wire"),
+        "calls": g["steps"] * total(found, "count"),
+        "state": state(found),
+        "gathered": found.memory.buffers,
+    }
+
+
+@case("bsp-synchronous-sgd")
+def _(p: int, g: Given) -> Expected:
+    bucket = g["bucket"] * g["itemsize"]
+    found = run(stack(1, g["elements"]), Data(p), batch=p, bucket=bucket)
+    return {
+        "calls": g["steps"] * total(found, "count"),
+        "payload": g["steps"] * total(found, "payload"),
+    }
+
+
+@case("ddp-by-hand")
+def _(p: int, g: Given) -> Expected:
+    plain = {"optimizer": OPTIMIZERS["sgd"], "bucket": g["bucket"] * g["itemsize"]}
+    found = run(stack(1, g["elements"]), Data(p), batch=p, **plain)
+    frozen = g["frozen_elements"] * g["itemsize"]
+    letters, fixed = sentence()
+    return {
+        "calls": g["steps"] * total(found, "count"),
+        "payload": g["steps"] * total(found, "payload"),
+        "state": state(found) + frozen,
+        "memory.peak.parameters": found.memory.parameters + frozen,
+        "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.activations": lambda r: (
+            fixed + letters * share(p, r, g["batch"], g["microbatches"])
+        ),
+    }
+
+
+def sentence() -> tuple[float, float]:
+    """Bytes that the small GPT saves of a sentence, and beside all sentences."""
+    from exemplars.workload import CONTEXT, characters
+
+    words = [*characters.model().parameters()][-1].numel()
+    model = transformer(
+        "gpt",
+        layers=2,
+        width=16,
+        heads=2,
+        vocabulary=words,
+        tokens=CONTEXT,
+        dropout=0,
+    )
+    found = run(model, Data(1))
+    # Korthikanti et al. leave out each norm's mean and deviation; logits are in 64
+    # bits here, not in 32; letters and labels are whole numbers.
+    more = 5 * 2 * 8 + words * (8 - 4) + 2 * 8
+    masks, scalars = 2 * CONTEXT**2, 2 * 8
+    return found.memory.activations + CONTEXT * more, masks + scalars
+
+
+@case("mixed-precision")
+def _(p: int, g: Given) -> Expected:
+    layers = g["layers"]
+    model = stack(layers, g["elements"] // layers, kept=g["width"])
+    found = run(model, Data(p), batch=p, precision=PRECISIONS["mixed"])
+    # The output, its logarithms in 32 bits, and the label.
+    row = found.memory.activations + g["width"] * (2 + 4) + 8
+    return {
+        "state": state(found),
+        "payload": g["steps"] * total(found, "payload"),
+        "memory.peak.weights": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+        "memory.peak.activations": lambda r: row * share(p, r, g["batch"]),
+    }
+
+
+# In the host's memory
+
+
+@case("cpu-offload-optimizer")
+def _(p: int, g: Given) -> Expected:
+    model = stack(1, g["elements"], kept=g["layers"] * g["width"])
+    plain = run(model, Zero(1, p), batch=p)
+    found = run(model, Zero(1, p) * Offload(), batch=p)
+    up = total(found, "wire", "Offload", what="weights up")
+    return {
+        **rows_kept(p, g, found, micros=1),
+        "down": g["steps"] * total(found, "wire", "Offload", what="gradients down"),
+        "up": g["steps"] * up,
+        "volume": g["steps"] * total(found, "wire", "Zero"),
+        # Gradients are packed for the exchange only, and padded then.
+        "fast": found.memory.parameters + g["elements"] * g["itemsize"],
+        "slow": plain.memory.optimizer + up,  # with a copy of the weights it steps
+    }
+
+
+@case("model-spilling")
+def _(p: int, g: Given) -> Expected:
+    first, *after = spilled_widths(g)
+    model = network("mlp", (first,), [Item(linear=n, bias=False) for n in after])
+    assert model.parameters == g["elements"]
+    found = run(model, Data(p) * Offload("layers") * Checkpoint(), batch=p)
+    whole = run(model, Data(p) * Checkpoint(), batch=p)
+    fast = state(found) + found.memory.buffers - whole.memory.buffers
+    rows, inputs = g["batch"], first * g["itemsize"]  # of which all lie in one place
+    between = found.memory.activations - inputs
+    return {
+        "up": total(found, "wire", "Offload", what="weights up"),
+        "down": total(found, "wire", "Offload", what="gradients down"),
+        "fast": fast,
+        "weights": fast / 2,  # the rest is their gradient
+        "payload": total(found, "payload", "Data"),
+        "memory.peak.activations": lambda r: (
+            inputs * rows + between * share(p, r, rows)
+        ),
+    }
+
+
+@case("activation-checkpointing")
+def _(p: int, g: Given) -> Expected:
+    segments, width = g["segments"], g["activation_bytes"] // g["itemsize"]
+    kept = g["layers"] // segments * width
+    model = stack(segments, g["elements"] // segments, kept=kept, inputs=width)
+    found = run(model, Data(p) * Checkpoint(), batch=p)
+    again = (found.executed - found.flops) / (found.flops / 3)
+    return {
+        "peak": found.memory.activations + found.memory.buffers,
+        "payload": total(found, "payload"),
+        "forwards": g["layers"] * (1 + again),
+        "memory.peak.activations": found.memory.activations + found.memory.buffers,
+        "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.gradients": found.memory.gradients,
+    }
+
+
+# Now and then
+
+
+def periodic(p: int, g: Given, axis: Axis) -> Expected:
+    found = run(stack(1, g["elements"]), axis, batch=p)
+    # and a meeting at the end
+    steps = g["period"] * f.periodic_rounds(g["steps"], g["period"])
+    return {
+        "calls": steps * total(found, "count"),
+        "payload": steps * total(found, "payload"),
+    }
+
+
+@case("local-sgd")
+def _(p: int, g: Given) -> Expected:
+    return periodic(p, g, LocalSGD(p, every=g["period"]))
+
+
+@case("elastic-averaging")
+def _(p: int, g: Given) -> Expected:
+    return periodic(p, g, Elastic(p, every=g["period"]))
+
+
+@case("diloco")
+def _(p: int, g: Given) -> Expected:
+    model, every = stack(1, g["elements"]), g["period"]
+    outer = run(model, DiLoCo(p, every=every), batch=p)
+    inner = run(model, LocalSGD(p, every=every), batch=p)
+    expected = periodic(p, g, DiLoCo(p, every=every))
+    return {**expected, "outer_state": state(outer) - state(inner)}
+
+
+# With a server: rank 0, which answers all the others
+
+
+def served(p: int, elements: int, axis: Axis, times: list[int]) -> Expected:
+    """Each worker meets the server so many times; of each rank what it sends."""
+    found = run(stack(1, elements), axis, batch=axis.ranks)
+    every = axis.every if isinstance(axis, Elastic) else 1
+    pushed = every * total(found, "wire")
+    pulled = every * total(found, "payload") - pushed
+    assert every * total(found, "count") == 2  # there and back
+    sent = [sum(times) * pulled, *(n * pushed for n in times)]
+    got = [sum(times) * pushed, *(n * pulled for n in times)]
+    return {
+        "bytes_sent": sent.__getitem__,
+        "calls.send.count": [sum(times), *times].__getitem__,
+        "calls.recv.payload": got.__getitem__,
+    }
+
+
+@case("push-pull")
+def _(p: int, g: Given) -> Expected:
+    expected = served(p, g["elements"], ParameterServer(p - 1), [g["steps"]] * (p - 1))
+    return {**expected, "bytes_received": expected["calls.recv.payload"]}
+
+
+@case("stale-synchronous-parallel")
+def _(p: int, g: Given) -> Expected:
+    axis = ParameterServer(p - 1, mode="bounded", staleness=g["staleness"])
+    return served(p, g["elements"], axis, [g["steps"]] * (p - 1))
+
+
+@case("downpour")
+def _(p: int, g: Given) -> Expected:
+    times = [g["duration"] // g["slowdown"], *[g["duration"]] * (p - 2)]
+    return served(p, g["elements"], ParameterServer(p - 1, mode="async"), times)
+
+
+@case("elastic-averaging-asynchronous")
+def _(p: int, g: Given) -> Expected:
+    meetings = g["duration"] // g["period"]
+    times = [meetings // g["slowdown"], *[meetings] * (p - 2)]
+    axis = Elastic(p - 1, every=g["period"], mode="async")
+    return served(p, g["elements"], axis, times)
+
+
+@case("sharded-parameter-server")
+def _(p: int, g: Given) -> Expected:
+    model = network("digits", (64,), [Item(linear=32), Item(linear=10)])
+    assert model.parameters == g["elements"]
+    found = run(model, Data(p), batch=p)  # as many bytes as an all-reduce
+    sent = g["steps"] * total(found, "wire")
+    row = found.memory.activations + (10 + 1) * 8  # the scores of digits, the label
+    parts = [
+        f.sharded_server_bytes(p, r, g["elements"], g["itemsize"], g["steps"])
+        for r in range(p)
+    ]
+    return {
+        "bytes_sent": spread(sent, parts),
+        "bytes_received": spread(sent, parts),
+        "memory.peak.parameters": found.memory.parameters,
+        "memory.peak.activations": lambda r: 8 + row * share(p, r, g["batch"]),
+    }
+
+
+# With neighbors
+
+
+@case("d-psgd")
+def _(p: int, g: Given) -> Expected:
+    found = run(stack(1, g["elements"]), Gossip(p), batch=p)
+    return {
+        "bytes_sent": g["steps"] * total(found, "wire"),
+        "calls.send.count": g["steps"] * total(found, "count"),
+    }
+
+
+@case("gossip-exchange")
+def _(p: int, g: Given) -> Expected:
+    found = run(stack(1, g["elements"]), Gossip(p, degree=1), batch=p)
+    steps = f.gossip_messages(p, g["sweeps"])
+    return {
+        "bytes_sent": steps * total(found, "wire"),
+        "messages": steps * total(found, "count"),
+    }
+
+
+# Compressed
+
+
+def compressed(p: int, g: Given, how: Compress, n: int) -> Expected:
+    found = run(stack(1, n), Data(p) * how, batch=p)
+    return {
+        "payload": g["steps"] * total(found, "payload"),
+        "calls": g["steps"] * total(found, "count"),
+    }
+
+
+@case("top-k-error-feedback")
+def _(p: int, g: Given) -> Expected:
+    return compressed(p, g, Compress("top-k", ratio=0.01), 100 * g["kept"])
+
+
+@case("qsgd")
+def _(p: int, g: Given) -> Expected:
+    return compressed(p, g, Compress("qsgd", bucket=g["bucket"]), g["elements"])
+
+
+@case("one-bit-sgd")
+def _(p: int, g: Given) -> Expected:
+    return compressed(p, g, Compress("one-bit"), g["elements"])
+
+
+@case("powersgd")
+def _(p: int, g: Given) -> Expected:
+    from exemplars.workload import characters
+
+    layers = [
+        Layer(
+            str(tuple(t.shape)),
+            Work(layers=1, shared=t.numel(), flops=1.0),
+            matrix=(t.shape[0], t.shape[1]) if t.dim() == 2 else (0, 0),
+        )
+        for t in characters.model().parameters()
+    ]
+    model = Model("characters", "cnn", tuple(layers))
+    strategy = Data(p) * Compress("powersgd", rank=g["factor_rank"])
+    found = run(model, strategy, batch=p)
+    return {
+        "payload": g["steps"] * total(found, "payload"),
+        "calls": g["steps"] * total(found, "count"),
+    }
+
+
+@case("sufficient-factor-broadcast")
+def _(p: int, g: Given) -> Expected:
+    inputs, outputs = g["features_in"], g["features_out"]
+    model = network("linear", (inputs,), [Item(linear=outputs)])  # and its bias
+    factors = run(model, Data(p) * Compress("factors"), batch=g["local_batch"] * p)
+    matrix = run(stack(1, outputs * inputs), Data(p), batch=p)
+    return {
+        "payload": total(factors, "payload"),
+        "wins": int(total(factors, "wire") < total(matrix, "wire")),
+        "calls.all_gather.count": total(factors, "count", op="all_gather"),
+        "calls.all_gather.wire": total(factors, "wire", op="all_gather"),
+    }

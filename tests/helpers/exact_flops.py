@@ -1,0 +1,451 @@
+"""Cases: operations that a rank computes, of the products that the meter sees.
+
+A product forward is two backward, of which nobody computes the one that would be the
+gradient of the data: it is taken off where samples are not asked for theirs.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from by_name import f
+from exact import Given, Most, four_networks, run, share
+
+from atlas.planner.model import Layer, Model
+from atlas.planner.network import Item, network
+from atlas.planner.records import Work
+from atlas.planner.strategy import (
+    Axis,
+    Channel,
+    Checkpoint,
+    Context,
+    Data,
+    Expert,
+    Filter,
+    Offload,
+    Pipeline,
+    ScheduleName,
+    Spatial,
+    Strategy,
+    Tensor,
+)
+from atlas.planner.transformer import transformer
+
+Operations = float | Most | Callable[[int], float]
+Counted = Callable[[int, Given], Operations]
+FLOPS: dict[str, Counted] = {}
+
+
+def case(*names: str) -> Callable[[Counted], Counted]:
+    """Registers how many operations the ranks of these techniques compute."""
+
+    def keep(fn: Counted) -> Counted:
+        for name in names:
+            assert name not in FLOPS
+            FLOPS[name] = fn
+        return fn
+
+    return keep
+
+
+def exemplar(name: str) -> Any:
+    """The module, for the sizes that its records do not give."""
+    return import_module(f"exemplars.{name}")
+
+
+def samples(p: int, r: int, count: int, micros: int = 1) -> int:
+    """Of a batch that is cut unevenly, a rank's in all its micro-batches."""
+    return sum(f.chunk(count, p * micros, r * micros + k) for k in range(micros))
+
+
+# Networks: operations of one sample, there and back
+
+
+def learned(model: Model, strategy: Strategy | Axis | None = None) -> float:
+    """Of one sample."""
+    axis = strategy or Data(1)
+    ranks = Strategy.of(axis).ranks
+    return run(model, axis, batch=ranks).executed / ranks
+
+
+def first(model: Model) -> float:
+    """Of the gradient of one sample: as many as the first layer forward."""
+    return learned(Model("first", "cnn", model.layers[:1])) / 3
+
+
+def perceptron(*widths: int) -> Model:
+    before, *after = widths
+    return network("mlp", (before,), [Item(linear=width) for width in after])
+
+
+def digit() -> float:
+    model = perceptron(64, 32, 10)
+    return learned(model) - first(model)
+
+
+def sentence() -> float:
+    """Letters are looked up: nothing is the first product's to leave out."""
+    from exemplars.workload import CONTEXT, characters
+
+    words = [*characters.model().parameters()][-1].numel()
+    sizes = {"layers": 2, "width": 16, "heads": 2, "tokens": CONTEXT}
+    return learned(transformer("gpt", vocabulary=words, dropout=0, **sizes))
+
+
+def row() -> float:
+    """Of three equal layers, which most exemplars of the state's place have."""
+    model = perceptron(17, 17, 17, 17)
+    return learned(model) - first(model)
+
+
+# Nothing is multiplied
+
+
+@case(
+    "all-to-all",
+    "embedding-sharding",
+    "gossip-exchange",
+    "halving-doubling",
+    "hierarchical",
+    "ring-all-reduce",
+    "shared-memory-all-reduce",
+    "tensor-fusion",
+    "zero-copy-transfer",
+)
+def _(p: int, g: Given) -> Operations:
+    return 0
+
+
+# Replicas
+
+
+@case("bsp-synchronous-sgd")
+def _(p: int, g: Given) -> Operations:
+    both = digit() + sentence()
+    return lambda r: g["steps"] * samples(p, r, g["batch"]) * both
+
+
+@case("ddp-by-hand")
+def _(p: int, g: Given) -> Operations:
+    return lambda r: (
+        g["steps"] * samples(p, r, g["batch"], g["microbatches"]) * sentence()
+    )
+
+
+@case("diloco", "elastic-averaging", "local-sgd")
+def _(p: int, g: Given) -> Operations:
+    return g["steps"] * g.get("local_batch", 8) * (digit() + sentence())
+
+
+@case("d-psgd")
+def _(p: int, g: Given) -> Operations:
+    return g["steps"] * g["local_batch"] * digit()
+
+
+@case("one-bit-sgd", "qsgd", "top-k-error-feedback")
+def _(p: int, g: Given) -> Operations:
+    return g["steps"] * g["local_batch"] * (digit() + sentence())
+
+
+@case("powersgd")
+def _(p: int, g: Given) -> Operations:
+    from exemplars.workload import characters, digits
+
+    both = (*digits.model().parameters(), *characters.model().parameters())
+    # Two factors of k columns, and what they stand for: three products a matrix.
+    factors = sum(3 * 2 * t.numel() * g["factor_rank"] for t in both if t.dim() == 2)
+    return g["steps"] * (g["local_batch"] * (digit() + sentence()) + factors)
+
+
+@case("sufficient-factor-broadcast")
+def _(p: int, g: Given) -> Operations:
+    # Forward once, and to compare the weights' gradient twice, of all ranks' samples
+    # and of its own; no layer below asks for its own.
+    forward = learned(perceptron(g["inputs"], g["outputs"])) / 3
+    return g["local_batch"] * (forward + (p + 1) * forward)
+
+
+@case("wait-free-backprop")
+def _(p: int, g: Given) -> Operations:
+    model = perceptron(*[g["width"]] * (g["layers"] + 1))
+    row = g["steps"] * (learned(model) - first(model))
+    return lambda r: samples(p, r, g["batch"]) * row
+
+
+# With a server, which computes nothing
+
+
+@case("push-pull")
+def _(p: int, g: Given) -> Operations:
+    steps, batch = g["steps"], g["batch"]
+    return lambda r: steps * samples(p - 1, r - 1, batch) * digit() if r > 0 else 0
+
+
+@case("stale-synchronous-parallel")
+def _(p: int, g: Given) -> Operations:
+    return lambda r: g["steps"] * 8 * digit() if r > 0 else 0
+
+
+@case("downpour", "elastic-averaging-asynchronous")
+def _(p: int, g: Given) -> Operations:
+    steps = [0, g["duration"] // g["slowdown"], *[g["duration"]] * (p - 2)]
+    return lambda r: steps[r] * 8 * digit()
+
+
+@case("sharded-parameter-server")
+def _(p: int, g: Given) -> Operations:
+    return lambda r: g["steps"] * samples(p, r, g["batch"]) * digit()
+
+
+# Where the state is
+
+
+@case("zero-1", "zero-2")
+def _(p: int, g: Given) -> Operations:
+    micros = g["microbatches"]
+    return lambda r: g["steps"] * samples(p, r, g["batch"], micros) * row()
+
+
+@case("zero-3", "cpu-offload-optimizer", "mixed-precision")
+def _(p: int, g: Given) -> Operations:
+    return lambda r: g["steps"] * samples(p, r, g["batch"]) * row()
+
+
+@case("model-spilling")
+def _(p: int, g: Given) -> Operations:
+    widths = [3 + (5 + 7 * i) % g["width"] for i in range(g["layers"] + 1)]
+    strategy = Data(p) * Offload("layers") * Checkpoint()
+    return lambda r: samples(p, r, g["batch"]) * learned(perceptron(*widths), strategy)
+
+
+@case("activation-checkpointing")
+def _(p: int, g: Given) -> Operations:
+    model = perceptron(*[g["width"]] * (g["layers"] + 1))
+    # A segment asks for its input's gradient, even the first.
+    return g["batch"] * learned(model, Data(p) * Checkpoint())
+
+
+# Pipelines
+
+
+def staged(p: int, g: Given, width: int, schedule: ScheduleName) -> float:
+    """Of each of p stages, which have a layer each."""
+    model = perceptron(*[width] * (p + 1))
+    rows = g["activation_bytes"] // 8 // width
+    batch = g["microbatches"] * rows
+    found = run(model, Pipeline(p, schedule), batch=batch, micro_batch=rows)
+    assert found.fullest == found.executed / p
+    return found.fullest
+
+
+@case("gpipe")
+def _(p: int, g: Given) -> Operations:
+    each = staged(p, g, 64, "gpipe")
+    return lambda r: each if r > 0 else each * 2 / 3
+
+
+@case("one-f-one-b")
+def _(p: int, g: Given) -> Operations:
+    each = staged(p, g, 64, "1f1b")
+    return lambda r: each if r > 0 else each * 2 / 3
+
+
+@case("weight-stashing")
+def _(p: int, g: Given) -> Operations:
+    each = staged(p, g, 64, "stashing")
+    return lambda r: each if r > 0 else each * 2 / 3
+
+
+@case("layer-partition")
+def _(p: int, g: Given) -> Operations:
+    each = staged(p, g, g["width"], "gpipe")
+    return lambda r: each if r > 0 else each * 2 / 3
+
+
+def local(g: Given) -> tuple[float, float]:
+    """A layer's operations forward, and its classifier's, of all batches."""
+    rows = g["microbatches"] * (g["activation_bytes"] // 8 // 64)
+    forward = rows * learned(perceptron(64, 64)) / 3
+    return forward, forward  # the classifier is one more layer
+
+
+@case("local-parallelism")
+def _(p: int, g: Given) -> Operations:
+    body, head = local(g)
+    assert 3 * body == staged(p, g, 64, "local")
+    return 2 * body + 3 * head  # nothing goes below a layer that has its own loss
+
+
+@case("local-parallelism-overlapping")
+def _(p: int, g: Given) -> Operations:
+    body, head = local(g)
+    forward, own, following = body + head, 2 * (body + head), 2 * body
+    middle = forward + own + following  # backward twice
+    ends = {0: body + body, p - 1: forward + own}  # the first has no loss
+    return lambda r: ends.get(r, middle)
+
+
+@case("three-d")
+def _(p: int, g: Given) -> Operations:
+    q, k = g["stages"], g["tensor_ranks"]
+    k = k if p % (q * k) == 0 else 1
+    q = q if p % q == 0 else 1
+    d, h, u = p // (q * k), g["width"], g["hidden"]
+    model = perceptron(*[width for _ in range(q) for width in (h, u)], h)
+    rows = g["activation_bytes"] // g["itemsize"] // h
+    found = run(model, Data(d), batch=d * g["microbatches"] * rows)
+    stage = found.executed / d / q
+    return lambda r: stage * f.chunk(u, k, r % k) / u
+
+
+# Inside layers and samples
+
+
+@case("filter")
+def _(p: int, g: Given) -> Operations:
+    from exemplars.workload import NARROW
+
+    found = run(four_networks(), Filter(p), batch=2)
+    parts = [f.chunk(NARROW, p, r) for r in range(p)]
+    assert round(found.fullest * NARROW) == round(found.executed * parts[0])
+    return lambda r: found.executed * parts[r] / NARROW
+
+
+@case("channel")
+def _(p: int, g: Given) -> Operations:
+    from exemplars.workload import NARROW
+
+    found = run(four_networks(), Channel(p), batch=2)
+    whole = sum(layer.work.unchannelled_flops for layer in found.model.layers)
+    alone = 2 * 3 * whole  # by every rank
+    cut = found.executed - p * alone
+    parts = [f.chunk(NARROW, p, r) for r in range(p)]
+    assert round(found.fullest - alone) == round(cut * parts[0] / NARROW)
+    return lambda r: alone + cut * parts[r] / NARROW
+
+
+@case("data-filter")
+def _(p: int, g: Given) -> Operations:
+    q = f.group_ranks(p)
+    d = p // q
+    batch = d * share(d, 0, g["batch"])  # as if all groups had the largest's samples
+    return Most(run(four_networks(), Data(d) * Filter(q), batch=batch).fullest)
+
+
+@case("spatial")
+def _(p: int, g: Given) -> Operations:
+    found = run(four_networks(), Spatial(p), batch=2)
+    return lambda r: 2 * 3 * rows_of(found.model, p, r)
+
+
+@case("data-spatial")
+def _(p: int, g: Given) -> Operations:
+    q = f.group_ranks(p)
+    d, batch = p // q, g["batch"]
+    return lambda r: samples(d, r // q, batch) * 3 * rows_of(four_networks(), q, r % q)
+
+
+def rows_of(model: Model, p: int, r: int) -> float:
+    """Operations forward of a sample's rows, as many as belong to a rank's.
+
+    Larger maps go with the rows of the smallest, and end a little short of a multiple:
+    the oracle, which has one share for all, is a hundredth low for the first rank.
+    """
+    from exemplars.workload import ROWS, convs
+
+    begin = sum(f.chunk(ROWS, p, q) for q in range(r))
+    end = begin + f.chunk(ROWS, p, r)
+    done = 0.0
+    for layer, (_, _, y) in zip(model.layers, convs(), strict=True):
+        each = -(-y[1] // ROWS)  # by 4 or 2 or 1
+        rows = min(y[1], end * each) - min(y[1], begin * each)
+        done += layer.work.flops * rows / y[1]
+    return done
+
+
+@case("halo-exchange")
+def _(p: int, g: Given) -> Operations:
+    image = (g["channels"], g["rows"], g["columns"])
+    model = network("image", image, [Item(conv=4, kernel=g["kernel"])])
+    forward = g["batch"] * learned(model) / 3
+    return lambda r: forward * f.chunk(g["rows"], p, r) / g["rows"]
+
+
+@case("tensor-parallel-column-row")
+def _(p: int, g: Given) -> Operations:
+    h, heads = g["width"], g["heads"]
+    sizes = {name: g[name] for name in ("layers", "width", "heads", "tokens")}
+    model = transformer("gpt", vocabulary=2, dropout=0, **sizes)
+    blocks = replace(model, layers=model.layers[1:-1], tied=0)
+    found = run(blocks, Data(1), batch=g["batch"])
+    if heads % p == 0:
+        even = run(blocks, Tensor(p), batch=g["batch"])
+        assert even.fullest == found.executed / p
+    # Uneven parts, which the oracle refuses: by heads, and by neurons.
+    tokens = g["batch"] * g["tokens"]
+    neurons = 3 * 2 * tokens * g["layers"] * 2 * h * 4 * h
+    attention = found.executed - neurons
+    return lambda r: (
+        attention * f.chunk(heads, p, r) / heads
+        + neurons * f.chunk(4 * h, p, r) / (4 * h)
+    )
+
+
+EVEN = 24
+
+
+def attended(tokens: int, width: int, p: int, method: Any) -> float:
+    """Of one attention over all tokens."""
+    work = Work(layers=1, scores=2 * 2.0 * tokens**2 * width, attentions=1)
+    layers = (Layer("attention", work),)
+    parts = {"tokens": EVEN, "heads": EVEN, "kv_heads": EVEN}  # to be cut, if evenly
+    model = Model("attention", "transformer", layers, **parts)
+    found = run(model, Data(1))
+    if EVEN % p == 0:
+        assert run(model, Context(p, method)).fullest == found.executed / p
+    return found.executed
+
+
+@case("ring-attention")
+def _(p: int, g: Given) -> Operations:
+    n, h = g["tokens"], g["width"]
+    chunks = [f.chunk(n, 2 * p, i) for i in range(2 * p)]
+    held = [chunks[r] + chunks[-1 - r] for r in range(p)]
+    # Scores are computed again backward, as where they never leave the chip.
+    whole = attended(n, h, p, "ring") + 2 * n**2 * h
+    return lambda r: whole * held[r] / n
+
+
+@case("ulysses")
+def _(p: int, g: Given) -> Operations:
+    whole = attended(g["tokens"], g["heads"] * g["head_width"], p, "ulysses")
+    return lambda r: whole * f.chunk(g["heads"], p, r) / g["heads"]
+
+
+@case("expert-parallel")
+def _(p: int, g: Given) -> Operations:
+    n, h, choices = g["tokens"], g["width"], g["choices"]
+    every = p * g["experts_per_rank"]
+    routed = 2 * 2.0 * h * g["hidden"]  # of a token at one expert
+    work = Work(
+        layers=1,
+        flops=n * (2.0 * h * every + choices * routed),
+        experts=every * 2 * h * g["hidden"],
+        routes=1,
+        routed=choices * n * h,
+        seat_flops=n * choices * routed,
+    )
+    model = Model("moe", "transformer", (Layer("moe", work),), experts=every)
+    strategy = Expert(p, capacity=every * g["seats"] / (choices * n))
+    found = run(model, strategy, batch=p)
+    assert round(found.fullest) == round(found.executed / p)
+    return found.fullest
+
+
+@case("strategy-search")
+def _(p: int, g: Given) -> Operations:
+    width = g["width"]
+    model = perceptron(width, width, 4 * width, width, width)
+    # The gradient of the input is not needed.
+    return g["batch"] * (learned(model) - first(model)) / p

@@ -1,0 +1,147 @@
+"""Cases: patterns of communication, as a strategy that has them would use them."""
+
+from by_name import f
+from exact import Expected, Given, case, run, spread, stack, total
+
+from atlas.planner.model import Layer, Model
+from atlas.planner.network import Item, convolution
+from atlas.planner.prediction import Prediction
+from atlas.planner.records import Work
+from atlas.planner.strategy import Data, Expert, Gossip, Spatial, Zero
+
+# All-reduces: the mean of the ranks, whose chunks of a prime number are uneven
+
+
+@case("ring-all-reduce")
+def _(p: int, g: Given) -> Expected:
+    n, b = g["elements"], g["itemsize"]
+    found = run(stack(1, n), Data(p), batch=p)
+    parts = [f.ring_all_reduce_bytes(p, r, n, b) for r in range(p)]
+    return {"bytes_sent": spread(total(found, "wire"), parts)}
+
+
+@case("halving-doubling")
+def _(p: int, g: Given) -> Expected:
+    core = 1 << p.bit_length() - 1  # ranks that halve; the others fold into these
+    n, b = g["elements"], g["itemsize"]
+    found = run(stack(1, n), Data(core), batch=core)
+    folded = 2 * (p - core) * n * b  # there and back
+    sent = (core * total(found, "wire") + folded) / p
+    parts = [f.halving_doubling_bytes(p, r, n, b) for r in range(p)]
+    return {"bytes_sent": spread(sent, parts)}
+
+
+@case("hierarchical")
+def _(p: int, g: Given) -> Expected:
+    n, b, c = g["elements"], g["itemsize"], g["node_size"]
+    found = run(stack(1, n), Zero(1, p, within=c), batch=p)
+    share = n / (c * -(-n // c))  # sharding pads what the exemplar leaves uneven
+    between = share * total(found, "wire", op="all_reduce")
+    within = share * total(found, "wire") - between
+    flat = run(stack(1, n), Data(p), batch=p)
+    assert round(p * (within + between)) == round(p * total(flat, "wire"))
+    return {
+        "inside": spread(
+            within, [f.hierarchical_inside(p, r, n, b, c) for r in range(p)]
+        ),
+        "between": spread(
+            between, [f.hierarchical_between(p, r, n, b, c) for r in range(p)]
+        ),
+    }
+
+
+@case("shared-memory-all-reduce")
+def _(p: int, g: Given) -> Expected:
+    found = run(stack(1, g["elements"]), Data(p), batch=p)
+    return {"mapped": (p + 1) * total(found, "payload")}  # and a row for the result
+
+
+# All-to-all
+
+
+def turned(p: int, elements: int) -> Prediction:
+    """Ranks that share so many elements, and send them to experts and back."""
+    work = Work(layers=1, flops=1.0, routes=1, routed=elements, experts=p)
+    model = Model("moe", "transformer", (Layer("moe", work),), experts=p)
+    return run(model, Expert(p, capacity=1 / p), batch=p)
+
+
+@case("all-to-all")
+def _(p: int, g: Given) -> Expected:
+    rows, columns, b = g["rows"], g["columns"], g["itemsize"]
+    found = turned(p, rows * columns)
+    # One of four; a rank hands over its rows, of which its own columns stay.
+    held = [f.chunk(rows, p, r) * columns * b for r in range(p)]
+    handed = spread(total(found, "payload", "Expert") / 4, held)
+    stays = [f.chunk(rows, p, r) * f.chunk(columns, p, r) * b for r in range(p)]
+    return {"bytes_sent": lambda r: handed(r) - stays[r]}
+
+
+@case("strategy-search")
+def _(p: int, g: Given) -> Expected:
+    """The plan that is found: filters twice, then channels, then data."""
+    batch, width, b = g["batch"], g["width"], g["itemsize"]
+    # A tensor axis sums what enters its filters backward, what leaves its channels
+    # forward; scattered over samples, the sum is half as much, and half is gathered.
+    summed = run(stack(1, 2 * batch * width + width**2), Data(p), batch=p)
+    held = 9 * width**2 // p + width**2  # the data-parallel layer is whole
+    return {
+        "bytes_sent": total(summed, "wire"),
+        "memory.peak.parameters": held * b,
+    }
+
+
+# Messages
+
+
+@case("halo-exchange")
+def _(p: int, g: Given) -> Expected:
+    image = (g["channels"], g["rows"], g["columns"])
+    layer, _ = convolution(image, Item(kernel=g["kernel"]), 4)
+    found = run(Model("image", "cnn", (layer,)), Spatial(p), batch=g["batch"])
+    sides = min(2, p - 1)  # of an inner rank, which is predicted; forward is half
+    border = total(found, "wire", op="p2p") / sides / 2
+    calls = total(found, "count", op="p2p") / sides / 2
+    return {
+        "bytes_sent": lambda r: border * ((r > 0) + (r < p - 1)),
+        "calls.send.count": lambda r: calls * ((r > 0) + (r < p - 1)),
+    }
+
+
+@case("zero-copy-transfer")
+def _(p: int, g: Given) -> Expected:
+    found = run(stack(1, g["elements"]), Gossip(p, degree=1), batch=p)
+    return {
+        "bytes_direct": total(found, "wire"),
+        "messages": total(found, "count"),
+    }
+
+
+# Scheduling
+
+
+@case("wait-free-backprop")
+def _(p: int, g: Given) -> Expected:
+    matrix = g["width"] ** 2
+    bucket = matrix * g["itemsize"]
+    found = run(stack(g["layers"], matrix), Data(p), batch=p, bucket=bucket)
+    calls = total(found, "count")
+    return {
+        "calls": g["steps"] * calls,
+        "waits": g["steps"] * calls,
+        "payload": g["steps"] * total(found, "payload"),
+        "early": g["steps"] * (calls - 1),  # the last has nothing to hide behind
+    }
+
+
+@case("tensor-fusion")
+def _(p: int, g: Given) -> Expected:
+    model = stack(g["units"], g["elements"])
+    fused = run(model, Data(p), batch=p, bucket=g["bucket"] * g["itemsize"])
+    single = run(model, Data(p), batch=p, bucket=g["elements"] * g["itemsize"])
+    return {
+        "calls": total(fused, "count"),
+        "saved": total(single, "count") - total(fused, "count"),
+        "payload": total(fused, "payload"),
+        "payload_single": total(single, "payload"),
+    }
