@@ -336,6 +336,12 @@ def record(s: nox.Session) -> None:
 
 
 @session
+def mutants(s: nox.Session) -> None:
+    """Put small mistakes into the exemplars; which ones does no claim notice?"""
+    run(s, "atlas", "python", "-m", "atlas.mutants", *s.posargs)
+
+
+@session
 def gpu(s: nox.Session) -> None:
     """Run the NCCL tests and the notebooks on this machine's GPUs."""
     python = str(environment("atlas") / "bin" / "python")

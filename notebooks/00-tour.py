@@ -97,7 +97,7 @@ for rank, sent in enumerate(launch(star, ranks, env=hidden)):
 #
 # ## 2. Predict, then look
 #
-# On a **ring** every rank talks to its right neighbour alone. The tensor is
+# On a **ring** every rank talks to its right neighbor alone. The tensor is
 # cut into as many chunks as there are ranks; in every round each rank passes
 # one chunk on, first to add up, then to share the result.
 #
@@ -110,9 +110,9 @@ for rank, sent in enumerate(launch(star, ranks, env=hidden)):
 # %%
 from IPython.display import Markdown
 
+from atlas.formulas import FORMULAS
 from atlas.knowledge import load
-from atlas.oracle import FORMULAS
-from atlas.oracle.emit import latex
+from atlas.script.latex import latex
 
 atlas = load()
 ring = atlas.techniques["ring-all-reduce"]
@@ -132,7 +132,7 @@ Markdown(f"$$ {latex(bytes_sent)} $$")
 # process would.
 
 # %%
-from atlas.record import measure
+from atlas.measure import measure
 from atlas.verdict import judge
 
 run = measure(ring, ranks, mode=backend)
@@ -209,9 +209,9 @@ ax = plt.figure(figsize=(7.6, 0.55 * ranks + 0.9)).subplots()
 for r in range(ranks):
     ax.barh(r, line.makespan, height=0.74, color=GREY, alpha=0.13)
 for s in line.spans:
-    colour = "C0" if s.name == "F" else "C1"
+    color = "C0" if s.name == "F" else "C1"
     length, middle = s.end - s.start, (s.start + s.end) / 2
-    ax.barh(s.rank, length - 0.08, 0.74, s.start + 0.04, color=colour)
+    ax.barh(s.rank, length - 0.08, 0.74, s.start + 0.04, color=color)
     ax.text(middle, s.rank, s.label, color="white", ha="center", va="center")
 for m in line.messages:
     near = 0.37 if m.dst > m.src else -0.37
@@ -219,7 +219,7 @@ for m in line.messages:
     ax.annotate("", **ends, arrowprops={"arrowstyle": "-", "color": GREY})
 ax.set_yticks(range(ranks), [f"stage {r}" for r in range(ranks)])
 ax.set(xlim=(0, line.makespan), xlabel="virtual seconds")
-ax.set_title("forwards in blue, backwards in orange, by micro-batch; grey is idle")
+ax.set_title("forwards in blue, backwards in orange, by micro-batch; gray is idle")
 ax.invert_yaxis()
 ax.spines[:].set_visible(False)
 ax.tick_params(length=0)
@@ -227,7 +227,7 @@ plt.show()
 
 # %% [markdown]
 # Every stage stands idle as long as the first micro-batch needs to reach the
-# last stage and the last one to come back. Read the grey off the drawing, and
+# last stage and the last one to come back. Read the gray off the drawing, and
 # compare:
 
 # %%
@@ -263,7 +263,7 @@ for m in (6, 12, 24, 96):
 # %%
 import difflib
 
-from atlas.record import mutated
+from atlas.measure import mutated
 
 mutant = ring.mutants[0]
 good = (atlas.root / ring.exemplar).read_text()

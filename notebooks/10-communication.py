@@ -30,12 +30,12 @@ import time
 import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
-from torch.nn.utils import parameters_to_vector
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from atlas.formulas import FORMULAS
 from atlas.lab import atlas, begin, experiment, grade, predict, watch
 from atlas.launch import launch
 from atlas.notebooks import GREY
-from atlas.oracle import FORMULAS
 from exemplars.runtime import span
 from exemplars.workload import digits
 
@@ -44,15 +44,15 @@ begin()
 # %% [markdown]
 # ## 1. Who carries the most?
 #
-# Three ways to a sum. In a **star** all send to rank 0, which adds up and
-# sends the sum back. In a **tree** ranks meet in pairs, then pairs of pairs,
-# and the sum comes down the way it went up. On a **ring** the tensor is cut
-# into chunks that go round.
+# There are three ways to compute the sum. In a **star** every rank sends to rank
+# 0, which adds up and sends the sum back. In a **tree** ranks add in pairs, then
+# in pairs of pairs, and the sum comes down the way it went up. On a **ring** the
+# tensor is cut into chunks that go round.
 
 
 # %%
 def star(w, n):
-    x = w.randn(n)
+    x = w.randn(n, seed=w.rank)
     if w.rank == 0:
         theirs = torch.empty_like(x)
         for other in range(1, w.size):
@@ -66,7 +66,7 @@ def star(w, n):
 
 
 def tree(w, n):
-    x, reach = w.randn(n), 1
+    x, reach = w.randn(n, seed=w.rank), 1
     theirs = torch.empty_like(x)
     while reach < w.size:  # up
         place = w.rank % (2 * reach)
@@ -90,7 +90,7 @@ def ring(w, n):
         ring_all_reduce,
     )
 
-    ring_all_reduce(w.randn(n))
+    ring_all_reduce(w.randn(n, seed=w.rank))
 
 
 # %% [markdown]
@@ -125,8 +125,8 @@ for name, found in seen.items():
 
 # %% [markdown]
 # All three move six tensors in total; no sum needs less. What differs is who
-# carries them, and in how many rounds. In a dry run one process is rank 0 of
-# any number, so it can be counted for many more ranks than there are cores:
+# carries them, and in how many rounds. In a dry run one process stands for rank
+# 0 of any number of ranks, so we can count for far more ranks than cores:
 
 # %%
 many = (16, 64)
@@ -215,17 +215,16 @@ guess.against(
     alpha / beta,
     "It is alpha / beta: what could have been sent while the first byte was on "
     "its way. Shorter messages pay for latency, whatever is in them. The seconds "
-    "of one of n bytes:",
+    "of one message of n bytes:",
     "p2p_seconds",
-    n=round(alpha / beta),
+    message_bytes=round(alpha / beta),
     alpha=float(f"{alpha:.3g}"),
     beta=float(f"{beta:.3g}"),
 )
 
 # %% [markdown]
-# Two numbers, and from them comes a prediction for something else: the time
-# of a ring all-reduce, which is 2(p-1) messages of a p-th of the tensor, one
-# after the other.
+# These two numbers predict something else: the time of a ring all-reduce, which
+# is 2(p-1) messages of 1/p of the tensor, one after the other.
 
 
 # %%
@@ -264,7 +263,7 @@ plt.show()
 # To the left of the dashed line the curves are flat: only the number of
 # messages counts, and a tree would win. To the right they rise with the bytes.
 # Where the squares lie above their line, the ranks had to share cores: the
-# formula knows of links, not of who has to wait for a processor.
+# formula models links, not ranks that wait for a processor.
 #
 # ## 3. Many small tensors
 #
@@ -278,15 +277,15 @@ guess = predict("all-reduces", 6)
 guess
 
 # %%
-run = experiment("tensor-fusion")
+run = experiment("tensor-fusion", bucket=8192)
 guess.against(
     run["ranks"][0]["measured"]["calls"],
     "A tensor is never cut, so what counts is how many whole ones fit: eight. "
     "The rest of the buffer stays empty.",
     "fusion_calls",
-    u=50,
-    n=1001,
-    c=8192,
+    units=50,
+    elements=1001,
+    bucket=8192,
 )
 
 # %% [markdown]
@@ -296,7 +295,7 @@ guess.against(
 # %%
 rooms = [1001, 2002, 4004, 16_016, 50_050]
 calls = {
-    room: experiment("tensor-fusion", BUFFER=room)["ranks"][0]["measured"]["calls"]
+    room: experiment("tensor-fusion", bucket=room)["ranks"][0]["measured"]["calls"]
     for room in rooms
 }
 calls[8192] = run["ranks"][0]["measured"]["calls"]
@@ -309,9 +308,9 @@ left.plot(calls.keys(), calls.values(), "o", label="counted")
 left.set(title="all-reduces for 50 tensors", yscale="log")
 left.set_yticks([1, 3, 10, 30], ["1", "3", "10", "30"])
 left.legend()
-for p, colour in ((4, "C0"), (64, "C2"), (1024, "C3")):
+for p, color in ((4, "C0"), (64, "C2"), (1024, "C3")):
     cost = [2 * (p - 1) * alpha * count for count in formula]
-    right.step(every, cost, color=colour, label=f"{p} ranks")
+    right.step(every, cost, color=color, label=f"{p} ranks")
 right.set(title="seconds of latency that are left", yscale="log")
 right.legend()
 for ax in (left, right):
@@ -336,24 +335,28 @@ KEPT, STEPS = 24, 60
 
 
 def train(w, kept, feedback):
-    import exemplars.communication_pattern.sparsification.top_k_error_feedback as top_k
-
-    top_k.STEPS, top_k.RATE, top_k.KEPT = STEPS, 0.5, kept
-
-    class Forgetful(top_k.TopK):
-        def compress(self, gradient):
-            self.residual.zero_()
-            return super().compress(gradient)
+    from exemplars.communication_pattern.sparsification.top_k_error_feedback import (
+        TopK,
+        sum_of_all,
+    )
 
     model = digits.model().to(w.device)
     weights = parameters_to_vector(model.parameters()).detach()
-    compressor = (top_k.TopK if feedback else Forgetful)(weights)
-    x, y = (t.to(w.device) for t in digits.batch(7, 1797))
+    compressor = TopK(weights, kept=kept)
+    whole = [t.to(w.device) for t in digits.batch(7, 1797)]
     losses = []
-    for _ in top_k.train(w, digits, model, compressor):
+    for step in range(STEPS):
+        x, y = (t.to(w.device) for t in digits.batch(step * w.size + w.rank, 24))
+        loss = digits.loss(model, x, y) / len(y)
+        gradient = torch.autograd.grad(loss, list(model.parameters()))
+        if not feedback:
+            compressor.residual.zero_()
+        sent = compressor.compress(parameters_to_vector(gradient))
+        weights = weights - 0.5 / w.size * sum_of_all(*sent, len(weights))
+        vector_to_parameters(weights, model.parameters())
         if w.rank == 0:
             with torch.no_grad():
-                losses.append(digits.loss(model, x, y).item() / len(y))
+                losses.append(digits.loss(model, *whole).item() / len(whole[1]))
     return losses
 
 
@@ -370,15 +373,15 @@ guess.against(
     "p-1 times what one rank has, where the ring sends less than twice that.",
     "top_k_gathered",
     scale=ring_bytes / 100,
-    p=4,
-    k=KEPT,
-    b=8,
-    t=1,
+    ranks=4,
+    kept=KEPT,
+    itemsize=8,
+    steps=1,
 )
 
 # %% [markdown]
-# What is not sent is not lost: a rank keeps it, and adds it to its next
-# gradient. *Error feedback*, it is called. The same 1 % without it:
+# What is not sent is not lost: a rank keeps it and adds it to its next
+# gradient. This is called *error feedback*. The same 1 % with and without it:
 
 # %%
 ax = plt.figure().subplots()
@@ -390,16 +393,16 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# The curve that remembers lags at first, since what is kept arrives late, and
-# then follows. The one that forgets loses what is small in every step, however
-# often it comes.
+# With error feedback the loss lags at first, because what is kept arrives late,
+# and then catches up. Without it, an entry that is small in every step is never
+# sent, however often it occurs.
 #
 # ## 5. Fast links inside, slow links between
 #
-# Eight GPUs share a box and talk fast; between boxes links are slow. The
+# Eight GPUs in one node have fast links; the links between nodes are slow. The
 # **hierarchical** all-reduce first adds up inside, so that each rank owns one
 # chunk, then sums only that chunk with its counterparts, then shares inside.
-# Let 1,024 ranks stand in 32 nodes of 32. *What percentage of the tensor does
+# Take 1,024 ranks in 32 nodes of 32. *What percentage of the tensor does
 # a rank send out of its node?* There are 32 in a node, so about 3 %?
 
 # %%
@@ -407,7 +410,7 @@ guess = predict("percent of the tensor that a rank sends out of its node", 3)
 guess
 
 # %%
-from atlas.record import measure
+from atlas.measure import measure
 
 technique = atlas().techniques["hierarchical"]
 wide = measure(technique, 1024, mode="dry")
@@ -419,11 +422,11 @@ guess.against(
     "hierarchical_between",
     law=r"\frac{2 (g - 1)}{g} \cdot \frac{n b}{c}",
     scale=TENSOR / 100,
-    p=1024,
-    r=0,
-    n=N,
-    b=8,
-    c=32,
+    ranks=1024,
+    rank=0,
+    elements=N,
+    itemsize=8,
+    node_size=32,
 )
 
 
@@ -437,16 +440,16 @@ def two_levels(w, n):
 
     ranks = torch.arange(w.size).view(2, -1)
     node, place = divmod(w.rank, w.size // 2)
-    all_reduce(w.randn(n), ranks[node].tolist(), ranks[:, place].tolist())
+    all_reduce(w.randn(n, seed=w.rank), ranks[node].tolist(), ranks[:, place].tolist())
 
 
 both = {"one ring of four": seen["ring"], "two nodes of two": watch(two_levels, N)}
 for ax, (name, found) in zip(plt.figure().subplots(1, 2), both.items(), strict=True):
     for src, row in enumerate(found.sent_to):
         for dst, sent in row.items():
-            colour = "C0" if src // 2 == dst // 2 else "C1"
+            color = "C0" if src // 2 == dst // 2 else "C1"
             share = sent / TENSOR
-            ax.scatter(dst, src, s=900 * share, color=colour, linewidths=0)
+            ax.scatter(dst, src, s=900 * share, color=color, linewidths=0)
             ax.text(dst, src, f"{share:.1f}", color="white", ha="center", va="center")
     leaves = sum(
         sent for s, row in enumerate(found.sent_to) for d, sent in row.items()
@@ -534,23 +537,18 @@ grade("ring-all-reduce", ring_all_reduce=ring_all_reduce)
 # This compressor sends the k largest entries and keeps the rest, so it seems.
 # Yet what it sent and what it keeps do not add up to what came in.
 
+
 # %% tags=["exercise"]
-from exemplars.communication_pattern.sparsification.top_k_error_feedback import KEPT
-
-
 class TopK:
-    def __init__(self, like):
+    def __init__(self, like, *, kept):
         self.residual = torch.zeros_like(like)
-        self.seen, self.sent = torch.zeros_like(like), torch.zeros_like(like)
+        self.kept = kept
 
     def compress(self, gradient):
         wanted = gradient + self.residual
-        places = wanted.abs().topk(KEPT).indices
-        values = wanted[places]
+        places = wanted.abs().topk(self.kept).indices
         self.residual = gradient.index_fill(0, places, 0.0)
-        self.seen += gradient  # all that came in
-        self.sent[places] += values  # all that went out
-        return values, places.to(torch.int32)
+        return wanted[places], places.to(torch.int32)
 
 
 grade("top-k-error-feedback", TopK=TopK)
@@ -565,18 +563,15 @@ grade("top-k-error-feedback", TopK=TopK)
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
 class TopK:
-    def __init__(self, like):
+    def __init__(self, like, *, kept):
         self.residual = torch.zeros_like(like)
-        self.seen, self.sent = torch.zeros_like(like), torch.zeros_like(like)
+        self.kept = kept
 
     def compress(self, gradient):
         wanted = gradient + self.residual
-        places = wanted.abs().topk(KEPT).indices
-        values = wanted[places]
+        places = wanted.abs().topk(self.kept).indices
         self.residual = wanted.index_fill(0, places, 0.0)
-        self.seen += gradient  # all that came in
-        self.sent[places] += values  # all that went out
-        return values, places.to(torch.int32)
+        return wanted[places], places.to(torch.int32)
 
 
 grade("top-k-error-feedback", TopK=TopK)
@@ -586,19 +581,17 @@ grade("top-k-error-feedback", TopK=TopK)
 #
 # ### Exercise 3: find the planted bug
 #
-# Neighbours that fit into the buffer together. With fifty tensors of equal
+# Neighbors that fit into the buffer together. With fifty tensors of equal
 # size and room for eight, some of them are never summed. Which, and why?
 
+
 # %% tags=["exercise"]
-from exemplars.communication_pattern.scheduling.tensor_fusion import BUFFER
-
-
-def fitting(tensors):
-    group, room = [], BUFFER
+def fitting(tensors, bucket):
+    group, room = [], bucket
     for t in tensors:
-        if t.numel() > room:
+        if group and t.numel() > room:
             yield group
-            group, room = [], BUFFER
+            group, room = [], bucket
         group.append(t)
         room -= t.numel()
 
@@ -614,12 +607,12 @@ grade("tensor-fusion", fitting=fitting)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def fitting(tensors):
-    group, room = [], BUFFER
+def fitting(tensors, bucket):
+    group, room = [], bucket
     for t in tensors:
-        if t.numel() > room:
+        if group and t.numel() > room:
             yield group
-            group, room = [], BUFFER
+            group, room = [], bucket
         group.append(t)
         room -= t.numel()
     yield group

@@ -15,7 +15,7 @@
 # # Lab: when do the workers agree?
 #
 # Waiting for one another costs time. Not waiting costs something else: updates
-# that were computed from old weights. Every strategy of synchronisation is a
+# that were computed from old weights. Every strategy of synchronization is a
 # place between the two, and this lab measures both.
 #
 # Time here is *virtual*: every piece of work declares how long it takes, and
@@ -30,12 +30,12 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
+from atlas.formulas import FORMULAS
 from atlas.lab import begin, experiment, grade, lanes, predict, watch
 from atlas.notebooks import GREY
-from atlas.oracle import FORMULAS
 from atlas.timeline import virtual
 from exemplars.runtime import constant, one_slow, span
-from exemplars.workload import Step, digits
+from exemplars.workload import Step, Task, digits
 
 begin()
 
@@ -56,8 +56,8 @@ guess
 def synchronous(w, clock):
     import exemplars.sync_strategy.synchronous.bsp_synchronous_sgd as bsp
 
-    bsp.seconds = clock
-    for _ in bsp.train(w, digits, digits.model().to(w.device)):
+    sizes = {"steps": 4, "batch": 50, "bucket": 1000, "rate": 0.1}
+    for _ in bsp.train(w, digits, clock=clock, **sizes):
         pass
 
 
@@ -72,10 +72,10 @@ guess.against(
 )
 
 # %%
-colours = {"compute": "C0", "update": "C2"}
+colors = {"compute": "C0", "update": "C2"}
 top, bottom = plt.figure(figsize=(7.6, 4.6)).subplots(2, 1)
-lanes(top, even, colours, "four steps, all equally fast")
-lanes(bottom, uneven, colours, "the same, rank 1 three times slower; grey is idle")
+lanes(top, even, colors, "four steps, all equally fast")
+lanes(bottom, uneven, colors, "the same, rank 1 three times slower; gray is idle")
 plt.show()
 
 # %% [markdown]
@@ -95,7 +95,7 @@ guess
 
 # %%
 SSP = "stale-synchronous-parallel"
-by_s = {s: experiment(SSP, STALENESS=s) for s in (0, 1, 2, 3, 4)}
+by_s = {s: experiment(SSP, staleness=s) for s in (0, 1, 2, 3, 4)}
 waits = {s: run["ranks"][0]["measured"]["waits"] for s, run in by_s.items()}
 
 guess.against(
@@ -104,11 +104,11 @@ guess.against(
     "once that is used up it waits at every clock:",
     "ssp_waits",
     law=r"(p - 2) \left( t - 1 - \left\lfloor \frac{k s}{k - 1} \right\rfloor \right)",
-    p=4,
-    r=0,
-    t=6,
-    s=1,
-    k=3,
+    ranks=4,
+    rank=0,
+    steps=6,
+    staleness=1,
+    slowdown=3,
 )
 
 # %%
@@ -125,23 +125,30 @@ right.set(title="virtual seconds until all are done", xlabel="s", xticks=list(wa
 plt.show()
 
 # %% [markdown]
-# Fewer waits, and yet nothing is done sooner: if one worker is always slow,
-# the others only reach the end earlier and wait there. What a bound on
-# staleness buys is something else. Let nobody be slow, but everyone pause
-# once, each at another time:
+# There are fewer waits, and yet training ends no sooner: if one worker is always
+# slow, the others only reach the end earlier and wait there. Bounded staleness
+# helps in another case. Let no worker be slow, but let each pause once, all at
+# different times:
 
 
 # %%
-def pauses(rank, clock):
-    return 5.0 if clock == 2 * rank - 1 else 1.0
+def pauses(rank, step):
+    return 5.0 if step == 2 * rank - 1 else 1.0
 
 
-paused = {s: experiment(SSP, STALENESS=s, seconds=pauses) for s in (0, 2)}
+def bounded(w, staleness):
+    import exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel as ssp
+
+    sizes = {"steps": 6, "local_batch": 8, "rate": 0.05, "clock": pauses}
+    for _ in ssp.train(w, digits, staleness=staleness, **sizes):
+        pass
+
+
+paused = {s: watch(bounded, s).line for s in (0, 2)}
 both = plt.figure(figsize=(7.6, 4.6)).subplots(2, 1, sharex=True)
-for ax, (s, run) in zip(both, paused.items(), strict=True):
-    line = virtual(rank["events"] for rank in run["ranks"])
+for ax, (s, line) in zip(both, paused.items(), strict=True):
     lanes(ax, line, {"compute": "C0"}, f"s = {s}: {line.makespan:g} seconds")
-both[0].set(xlabel="", xlim=(0, paused[0]["derived"]["makespan"]))
+both[0].set(xlabel="", xlim=(0, paused[0].makespan))
 plt.show()
 
 # %% [markdown]
@@ -164,19 +171,28 @@ guess
 def pour(w, k):
     from exemplars.sync_strategy.asynchronous import downpour
 
-    downpour.SECONDS = 36
-    _, server = downpour.train(w, k)
-    return server.ages
+    sizes = {"duration": 36, "local_batch": 8, "rate": 0.05}
+    clock = one_slow(rank=1, factor=k)
+    return [step.age for step in downpour.train(w, digits, clock=clock, **sizes)]
 
 
-ages = {k: watch(pour, k).values[0] for k in (1, 3, 6)}
+def by_worker(seen):
+    """The ages that the server saw, by the worker whose gradient came."""
+    came = [e["peer"] for e in seen.traces[0] if e["kind"] == "recv"]
+    found = {q: [] for q in sorted(set(came))}
+    for q, age in zip(came, seen.values[0], strict=True):
+        found[q].append(age)
+    return found
+
+
+ages = {k: by_worker(watch(pour, k)) for k in (1, 3, 6)}
 guess.against(
     ages[3][1][-1],
     "While it computes, each of the other workers pushes three times, and there "
     "are two of them.",
     "downpour_straggler_staleness",
-    p=4,
-    k=3,
+    ranks=4,
+    slowdown=3,
 )
 
 # %%
@@ -215,12 +231,14 @@ STEPS, PERIODS = 64, (1, 4, 16, 64)
 def local(w, period):
     import exemplars.sync_strategy.periodic.local_sgd as sgd
 
-    sgd.STEPS, sgd.RATE = STEPS, 0.4
+    sizes = {"steps": STEPS, "local_batch": 8, "rate": 0.4}
+    for step in sgd.train(w, digits, period=period, **sizes):
+        weights = step.weights
     model = digits.model().to(w.device)
-    for _ in sgd.train(w, digits, model, period):
-        pass
     x, y = (t.to(w.device) for t in digits.batch(7, 1797))
     with torch.no_grad():
+        for p, trained in zip(model.parameters(), weights, strict=True):
+            p.copy_(trained)
         return digits.loss(model, x, y).item() / len(y)
 
 
@@ -285,8 +303,8 @@ guess.against(
     "has ended, in whatever order the rest is done:",
     "pipeline_bubble",
     scale=0.01,
-    p=4,
-    m=6,
+    ranks=4,
+    microbatches=6,
 )
 
 # %%
@@ -298,19 +316,20 @@ plt.show()
 
 # %% [markdown]
 # Forwards in blue, backwards in orange, by micro-batch. The bubble is the same.
-# What 1F1B saves is memory: a stage keeps a micro-batch's activations from its
-# forward to its backward, and here is how many it kept at most:
+# What 1F1B saves is memory. A stage keeps a micro-batch's activations from its
+# forward to its backward; this is the most micro-batches that each stage held:
 
 # %%
 for name, run in pipes.items():
     print(f"{name:<12}", *(rank["measured"]["in_flight"] for rank in run["ranks"]))
 
 # %% [markdown]
-# So 1F1B can afford more micro-batches, and those do thin the bubble out:
+# So 1F1B can afford more micro-batches, and more micro-batches shrink the bubble:
 
 # %%
 ms = (2, 6, 12, 24)
-thinner = {m: experiment("one-f-one-b", MICROS=m)["derived"] for m in ms}
+cuts = {m: {"microbatches": m, "batch": 5 * m} for m in ms}
+thinner = {m: experiment("one-f-one-b", **cuts[m])["derived"] for m in ms}
 ax = plt.figure(figsize=(7.6, 2.4)).subplots()
 ax.plot(
     range(1, 30),
@@ -337,16 +356,25 @@ guess
 
 
 # %%
+class Parabola(Task):
+    def loss(self, model, x, y):
+        """Half the square of all weights, whatever the batch; a sum over y."""
+        return y.numel() * sum(p.square().sum() for p in model.parameters()) / 2
+
+
 def parabola(w, rates):
     from exemplars.sync_strategy.asynchronous import downpour
 
-    downpour.SECONDS = 120 // (w.size - 1)  # 120 updates, by however many
-    downpour.gradient_of = lambda model, read, q, step: read.clone()
+    task = Parabola(digits.name, digits.model, digits.batch)
+    duration = 120 // (w.size - 1)  # 120 updates, by however many
     sizes = []
     for rate in rates:
-        downpour.RATE = rate
-        weights, _ = downpour.train(w, 1)
-        sizes.append(weights.abs().max().item())
+        updates = downpour.train(
+            w, task, duration=duration, local_batch=8, rate=rate, clock=constant(1)
+        )
+        for step in updates:
+            weights = step.weights
+        sizes.append(max((x.abs().max().item() for x in weights), default=0))
     return sizes
 
 
@@ -373,7 +401,7 @@ for s, sizes in left_over.items():
     ax.axvline(limit(s), color=f"C{s}", linewidth=0.8, linestyle=(0, (4, 4)))
 ax.axhline(0.18, color=GREY, linewidth=0.8)
 ax.set(yscale="log", ylim=(1e-12, 1e8), xlabel="eta")
-ax.set(title="largest weight after 120 updates; it began near the grey line")
+ax.set(title="largest weight after 120 updates; it began near the gray line")
 ax.legend()
 plt.show()
 
@@ -416,13 +444,11 @@ plt.show()
 # ### Exercise 1: fill in the missing condition
 #
 # May worker q read, if it has finished `self.finished[q]` clocks and the
-# slowest worker `self.slowest`? As it stands, everyone always may.
+# slowest worker `self.slowest`? The bound is `self.staleness`. As it stands,
+# everyone always may.
 
 # %% tags=["exercise"]
-from exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel import (
-    STALENESS,
-    Server,
-)
+from exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel import Server
 
 
 class Bounded(Server):
@@ -440,7 +466,7 @@ grade("stale-synchronous-parallel", Server=Bounded)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 class Bounded(Server):
     def may_read(self, q):
-        return self.finished[q] - self.slowest <= STALENESS
+        return self.finished[q] - self.slowest <= self.staleness
 
 
 grade("stale-synchronous-parallel", Server=Bounded)
@@ -456,29 +482,25 @@ grade("stale-synchronous-parallel", Server=Bounded)
 
 # %% tags=["exercise"]
 from exemplars.sync_strategy.synchronous.bsp_synchronous_sgd import (
-    BATCH,
-    RATE,
-    STEPS,
-    UPDATE,
     all_reduce_in_buckets,
-    seconds,
 )
 
 
-def train(w, task, model):
+def train(w, task, *, steps, batch, bucket, rate):
+    model = task.model().to(w.device)
     parameters = list(model.parameters())
-    for step in range(STEPS):
-        x, y = task.batch(step, BATCH)
-        mine = torch.arange(BATCH).tensor_split(w.size)[w.rank]
-        with span("compute", label=step, cost=seconds(w.rank, step)):
+    for step in range(steps):
+        x, y = task.batch(step, batch)
+        mine = torch.arange(batch).tensor_split(w.size)[w.rank]
+        with span("compute", label=step, cost=3):
             share = x[mine].to(w.device), y[mine].to(w.device)
             loss = task.loss(model, *share) / y[mine].numel() / w.size
             gradients = torch.autograd.grad(loss, parameters)
-        all_reduce_in_buckets(list(gradients))
-        with span("update", label=step, cost=UPDATE), torch.no_grad():
+        all_reduce_in_buckets(gradients, bucket)
+        with span("update", label=step, cost=1), torch.no_grad():
             for p, g in zip(parameters, gradients, strict=True):
-                p.sub_(g, alpha=RATE)
-        yield Step(samples=BATCH, loss=loss.item())
+                p.sub_(g, alpha=rate)
+        yield Step(samples=batch, loss=loss.item(), weights=parameters)
 
 
 grade("bsp-synchronous-sgd", train=train)
@@ -492,20 +514,21 @@ grade("bsp-synchronous-sgd", train=train)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def train(w, task, model):
+def train(w, task, *, steps, batch, bucket, rate):
+    model = task.model().to(w.device)
     parameters = list(model.parameters())
-    for step in range(STEPS):
-        x, y = task.batch(step, BATCH)
-        mine = torch.arange(BATCH).tensor_split(w.size)[w.rank]
-        with span("compute", label=step, cost=seconds(w.rank, step)):
+    for step in range(steps):
+        x, y = task.batch(step, batch)
+        mine = torch.arange(batch).tensor_split(w.size)[w.rank]
+        with span("compute", label=step, cost=3):
             share = x[mine].to(w.device), y[mine].to(w.device)
             loss = task.loss(model, *share) / y.numel()
             gradients = torch.autograd.grad(loss, parameters)
-        all_reduce_in_buckets(list(gradients))
-        with span("update", label=step, cost=UPDATE), torch.no_grad():
+        all_reduce_in_buckets(gradients, bucket)
+        with span("update", label=step, cost=1), torch.no_grad():
             for p, g in zip(parameters, gradients, strict=True):
-                p.sub_(g, alpha=RATE)
-        yield Step(samples=BATCH, loss=loss.item())
+                p.sub_(g, alpha=rate)
+        yield Step(samples=batch, loss=loss.item(), weights=parameters)
 
 
 grade("bsp-synchronous-sgd", train=train)
@@ -523,13 +546,13 @@ grade("bsp-synchronous-sgd", train=train)
 from exemplars.runtime import Action
 
 
-def one_f_one_b(stage, stages, micros):
+def one_f_one_b(stage, stages, microbatches):
     warm_up = 0  # the missing number
     yield from (Action("F", i) for i in range(warm_up))
-    for i in range(micros - warm_up):
+    for i in range(microbatches - warm_up):
         yield Action("F", warm_up + i)
         yield Action("B", i)
-    yield from (Action("B", i) for i in range(micros - warm_up, micros))
+    yield from (Action("B", i) for i in range(microbatches - warm_up, microbatches))
 
 
 grade("one-f-one-b", one_f_one_b=one_f_one_b)
@@ -543,13 +566,13 @@ grade("one-f-one-b", one_f_one_b=one_f_one_b)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def one_f_one_b(stage, stages, micros):
-    warm_up = min(micros, stages - 1 - stage)
+def one_f_one_b(stage, stages, microbatches):
+    warm_up = min(microbatches, stages - 1 - stage)
     yield from (Action("F", i) for i in range(warm_up))
-    for i in range(micros - warm_up):
+    for i in range(microbatches - warm_up):
         yield Action("F", warm_up + i)
         yield Action("B", i)
-    yield from (Action("B", i) for i in range(micros - warm_up, micros))
+    yield from (Action("B", i) for i in range(microbatches - warm_up, microbatches))
 
 
 grade("one-f-one-b", one_f_one_b=one_f_one_b)
@@ -563,12 +586,10 @@ grade("one-f-one-b", one_f_one_b=one_f_one_b)
 # meets as often as it should, the ranks agree in the end, and still it computes
 # something else. (Seven steps, H = 3: at which steps should they meet?)
 
+
 # %% tags=["exercise"]
-from exemplars.sync_strategy.periodic.local_sgd import STEPS as LAST
-
-
-def ends_a_period(step, period):
-    return step % period == 0 or step == LAST - 1
+def ends_a_period(step, steps, period):
+    return step % period == 0 or step == steps - 1
 
 
 grade("local-sgd", ends_a_period=ends_a_period)
@@ -582,8 +603,8 @@ grade("local-sgd", ends_a_period=ends_a_period)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-def ends_a_period(step, period):
-    return (step + 1) % period == 0 or step == LAST - 1
+def ends_a_period(step, steps, period):
+    return (step + 1) % period == 0 or step == steps - 1
 
 
 grade("local-sgd", ends_a_period=ends_a_period)

@@ -28,11 +28,10 @@ import torch
 import torch.distributed as dist
 from torch.optim import Adam
 
+from atlas.formulas import FORMULAS
 from atlas.lab import begin, experiment, grade, lanes, layers, predict, watch
 from atlas.notebooks import GREY
-from atlas.oracle import FORMULAS
 from atlas.timeline import virtual
-from exemplars.runtime import span
 from exemplars.workload import equal_layers
 
 begin()
@@ -60,7 +59,7 @@ def replicated(w):
     model = equal_layers(LAYERS, WIDTH).to(w.device)
     adam = Adam(model.parameters())
     moments = "exp_avg", "exp_avg_sq"
-    rows = w.randn(50, WIDTH, of_rank=0).tensor_split(w.size)[w.rank]
+    rows = w.randn(50, WIDTH, seed=0).tensor_split(w.size)[w.rank]
     memory = w.memory(
         parameters=model.parameters,
         gradients=lambda: [p.grad for p in model.parameters()],
@@ -80,12 +79,8 @@ def replicated(w):
 
 
 plain = watch(replicated).values[0]
-sizes = {
-    "zero-1": {"WIDTH": WIDTH, "SIZE": ALL},
-    "zero-2": {"WIDTH": WIDTH, "SIZE": UNIT},
-    "zero-3": {"WIDTH": WIDTH, "SIZE": UNIT},
-}
-zero = {name: experiment(name, **given) for name, given in sizes.items()}
+names = ("zero-1", "zero-2", "zero-3")
+zero = {name: experiment(name, width=WIDTH) for name in names}
 state = {"data parallel": plain["state"]}
 state |= {n: run["ranks"][0]["measured"]["state"] for n, run in zero.items()}
 
@@ -96,9 +91,9 @@ guess.against(
     "zero_1_state_bytes",
     law=r"b n \left( 2 + \frac{2}{p} \right)",
     scale=4 * 8 * ALL / 100,
-    p=4,
-    n=ALL,
-    b=8,
+    ranks=4,
+    elements=ALL,
+    itemsize=8,
 )
 
 # %%
@@ -123,7 +118,7 @@ axes[3].legend(fontsize=8, ncols=2, loc="upper right")
 plt.show()
 
 # %% [markdown]
-# Every step down removes a colour: the optimizer's state shrinks in ZeRO-1,
+# Every step down removes a color: the optimizer's state shrinks in ZeRO-1,
 # the gradients in ZeRO-2, the weights in ZeRO-3, which needs room for one
 # whole layer instead. Adam's state appears with the first update, and stays.
 #
@@ -143,22 +138,22 @@ volume = {name: run["ranks"][0]["measured"]["volume"] for name, run in zero.item
 guess.against(
     volume["zero-2"] / volume["zero-1"],
     "ZeRO-1 adds up the gradients at home, and scatters once. In ZeRO-2 home has "
-    "no room for them, so each of k micro-batches scatters; the weights are "
+    "no room for them, so each of m micro-batches scatters; the weights are "
     "gathered once in either:",
     "zero_2_volume",
-    law=r"t (k + 1) \cdot \frac{p - 1}{p} n u b",
+    law=r"t (m + 1) \cdot \frac{p - 1}{p} n_u u b",
     scale=volume["zero-1"],
-    p=4,
-    n=UNIT,
-    u=LAYERS,
-    b=8,
-    k=3,
-    t=2,
+    ranks=4,
+    unit_elements=UNIT,
+    units=LAYERS,
+    itemsize=8,
+    microbatches=3,
+    steps=2,
 )
 
 # %%
 ks = (1, 3, 6)
-two = {k: experiment("zero-2", MICROS=k, **sizes["zero-2"]) for k in ks}
+two = {k: experiment("zero-2", width=WIDTH, microbatches=k) for k in ks}
 one = FORMULAS["zero_1_volume"](4, ALL, 8, 2)
 ax = plt.figure(figsize=(7.6, 2.6)).subplots()
 line = [FORMULAS["zero_2_volume"](4, UNIT, LAYERS, 8, k, 2) / one for k in range(1, 8)]
@@ -194,7 +189,7 @@ guess.against(
     "Each way through l layers:",
     "tensor_parallel_calls",
     scale=0.5,
-    l=2,
+    layers=2,
 )
 
 # %%
@@ -207,7 +202,7 @@ left.set(title="kB on rank 0, at most")
 left.set_xticks(range(3), ["1 rank", "2 ranks", "4 ranks"])
 left.legend()
 tokens = range(0, 4097, 64)
-sent = [FORMULAS["tensor_parallel_payload"](1, t, 4096, 2) / 1e6 for t in tokens]
+sent = [FORMULAS["tensor_parallel_payload"](1, 1, t, 4096, 2) / 1e6 for t in tokens]
 right.plot(tokens, sent)
 right.set(title="MB to sum, a layer of width 4,096", xlabel="tokens in the batch")
 plt.show()
@@ -230,8 +225,8 @@ guess
 
 # %%
 PARTITION = "layer-partition"
-balanced = experiment(PARTITION)
-line = virtual(rank["events"] for rank in balanced["ranks"])
+partition = experiment(PARTITION)
+line = virtual(rank["events"] for rank in partition["ranks"])
 guess.against(
     100 * line.idle[0] / line.makespan,
     "Nothing overlaps: while one computes, the other three wait for what it will "
@@ -239,38 +234,23 @@ guess.against(
     f"{line.makespan:g}:",
     "layer_partition_idle",
     scale=line.makespan / 100,
-    p=4,
-    c=6,
-    m=2,
-    f=1,
-    b=2,
+    ranks=4,
+    steps=2,
+    forward=1,
+    backward=2,
 )
 
-# %% [markdown]
-# The layers differ in size, from one matrix to six. The program cuts so that
-# all ranks hold the same. Somebody else cuts by number, three layers each:
-
-
 # %%
-def by_number(costs, ranks):
-    return [part.tolist() for part in torch.arange(len(costs)).tensor_split(ranks)]
-
-
-numbered = experiment(PARTITION, balanced=by_number)
-cuts = {"cut by size": balanced, "cut by number": numbered}
-both = plt.figure(figsize=(7.6, 4.4)).subplots(2, 2, width_ratios=(3, 1))
-for (wide, narrow), (name, run) in zip(both, cuts.items(), strict=True):
-    line = virtual(rank["events"] for rank in run["ranks"])
-    lanes(wide, line, {"F": "C0", "B": "C1"}, f"{name}: {line.makespan:g} seconds")
-    kept = [rank["measured"]["state"] / 1000 for rank in run["ranks"]]
-    narrow.barh(range(4), kept, color="C2")
-    narrow.set(title="kB of weights", ylim=(3.5, -0.5), xlim=(0, 8), yticks=[])
+ax = plt.figure(figsize=(7.6, 2.4)).subplots()
+lanes(ax, line, {"F": "C0", "B": "C1"}, f"two batches: {line.makespan:g} seconds")
 plt.show()
+held = [rank["measured"]["state"] / 1000 for rank in partition["ranks"]]
+print("kB of weights by rank:", *held)
 
 # %% [markdown]
-# The same time, to the second. What good cuts buy here is memory: the fullest
-# rank holds half as much. For speed one must cut the batch as well; that is a
-# pipeline, and the [lab on synchronisation](20-synchronization.md) has it.
+# A partition buys memory: each rank holds a quarter of the weights. It buys no
+# time. For speed one must cut the batch as well; that is a pipeline, and the
+# [lab on synchronization](20-synchronization.md) has it.
 #
 # ## 5. Keep less, compute more, or keep it elsewhere
 #
@@ -290,9 +270,9 @@ def kept_at_most(w):
         activation_checkpointing as checkpointing,
     )
 
-    x = w.randn(checkpointing.ROWS, checkpointing.WIDTH)
-    tried = checkpointing.TRIED
-    return x.nbytes, {s: checkpointing.most_kept(w, x, s) for s in tried}
+    x = w.randn(5, 8, seed=0)
+    tried = (1, 2, 4, 8, 16)
+    return x.nbytes, {s: checkpointing.most_kept(w, 16, x, s) for s in tried}
 
 
 one_layer, kept = watch(kept_at_most, ranks=1).values[0]
@@ -302,7 +282,7 @@ guess.against(
     "s, the activations of one segment shrink with s; their sum, s + l/s, is least "
     "where the two are equal:",
     "checkpoint_best",
-    l=16,
+    layers=16,
 )
 
 # %%
@@ -341,7 +321,7 @@ plt.show()
 # memory, and moves one gradient down and one weight up for every element:
 
 # %%
-away = experiment("cpu-offload-optimizer", WIDTH=WIDTH, SIZE=ALL)
+away = experiment("cpu-offload-optimizer", width=WIDTH)
 found = away["ranks"][0]["measured"]
 for what in ("fast", "slow", "down", "up"):
     unit = "bytes moved in two steps" if what in ("down", "up") else "bytes kept"
@@ -374,20 +354,20 @@ def zero_3(n):
 
 width = widest(zero_3)
 fits, bursts = (
-    experiment("zero-3", WIDTH=h, SIZE=h * h + h)["ranks"][0]["measured"]["state"]
+    experiment("zero-3", width=h)["ranks"][0]["measured"]["state"]
     for h in (width, width + 1)
 )
 print(f"width {width} keeps {fits:,} bytes, width {width + 1} keeps {bursts:,}")
 guess.against(
     width,
     "Four times the weights fit. But a matrix of twice the width has four times "
-    "the weights, so the width only doubles. What a rank keeps of u layers with n "
+    "the weights, so the width only doubles. What a rank keeps of u layers with n_u "
     "weights each:",
     "zero_3_state_bytes",
-    p=4,
-    n=width * width + width,
-    u=LAYERS,
-    b=8,
+    ranks=4,
+    unit_elements=width * width + width,
+    units=LAYERS,
+    itemsize=8,
 )
 
 # %% [markdown]
@@ -441,53 +421,44 @@ plt.show()
 #
 # ### Exercise 1: fill in the missing line
 #
-# One step of ZeRO-1: scatter the gradient, clip, update one's own shard. The
-# shard is a view of `self.weights`. What is still missing, before the next
-# forward can begin?
+# One step of ZeRO-1: scatter the gradients, update one's own shards. A shard is
+# a view of the weights. What is still missing, before the next forward can
+# begin?
 
 # %% tags=["exercise"]
-from exemplars.parameter_distribution.sharded.zero_1 import CLIP, Replica
+from exemplars.parameter_distribution.sharded.zero_1 import Zero1
 
 
-class Sharded(Replica):
+class Sharded(Zero1):
     def step(self):
-        mine = torch.empty_like(self.shard)
-        dist.reduce_scatter_single(mine, self.slope)
-        square = mine.detach().square().sum()
-        dist.all_reduce(square)
-        self.norm = square.sqrt()
-        self.shard.grad = mine * (CLIP / (self.norm + 1e-6)).clamp(max=1)
-        self.adam.step()
-        ...  # the missing line
-        self.slope.zero_()
-        self.shard.grad = None
+        for flat in self.flats:
+            flat.shard.grad = flat.scatter()
+        self.local.step()
+        self.local.zero_grad()
+        ...  # the missing lines
 
 
-grade("zero-1", Replica=Sharded)
+grade("zero-1", Zero1=Sharded)
 
 # %% [markdown]
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# Everybody's new shards. The clone keeps input and output of the call apart.
+# Everybody's new shards.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-class Sharded(Replica):
+class Sharded(Zero1):
     def step(self):
-        mine = torch.empty_like(self.shard)
-        dist.reduce_scatter_single(mine, self.slope)
-        square = mine.detach().square().sum()
-        dist.all_reduce(square)
-        self.norm = square.sqrt()
-        self.shard.grad = mine * (CLIP / (self.norm + 1e-6)).clamp(max=1)
-        self.adam.step()
-        dist.all_gather_single(self.weights, self.shard.detach().clone())
-        self.slope.zero_()
-        self.shard.grad = None
+        for flat in self.flats:
+            flat.shard.grad = flat.scatter()
+        self.local.step()
+        self.local.zero_grad()
+        for flat in self.flats:
+            flat.gather()
 
 
-grade("zero-1", Replica=Sharded)
+grade("zero-1", Zero1=Sharded)
 
 # %% [markdown]
 # </details>
@@ -545,21 +516,19 @@ grade("tensor-parallel-column-row", Enter=Enter)
 
 
 # %% tags=["exercise"]
-class Use(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, shard, unit):
-        return unit.whole.view(-1)
+from exemplars.parameter_distribution.sharded.zero_1 import packed
+from exemplars.parameter_distribution.sharded.zero_2 import Unit
 
-    @staticmethod
-    def backward(ctx, d_whole):
+
+class Layer(Unit):
+    def scatter(self):
+        whole = packed([p.grad for p in self.parameters])
         r, p = dist.get_rank(), dist.get_world_size()
-        d_shard = d_whole.new_empty(len(d_whole) // p)
-        with span("scatter", cost=2):
-            d_shard.copy_(d_whole.view(p, -1)[r])  # the line to replace
-        return d_shard, None
+        mine = whole.view(p, -1)[r].clone()  # the line to replace
+        return mine / p
 
 
-grade("zero-2", Use=Use)
+grade("zero-2", Unit=Layer)
 
 # %% [markdown]
 # <details class="solution" markdown>
@@ -567,20 +536,16 @@ grade("zero-2", Use=Use)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-class Use(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, shard, unit):
-        return unit.whole.view(-1)
-
-    @staticmethod
-    def backward(ctx, d_whole):
-        d_shard = d_whole.new_empty(len(d_whole) // dist.get_world_size())
-        with span("scatter", cost=2):
-            dist.reduce_scatter_single(d_shard, d_whole.contiguous())
-        return d_shard, None
+class Layer(Unit):
+    def scatter(self):
+        whole = packed([p.grad for p in self.parameters])
+        p = dist.get_world_size()
+        mine = whole.new_empty(len(whole) // p)
+        dist.reduce_scatter_single(mine, whole)
+        return mine / p
 
 
-grade("zero-2", Use=Use)
+grade("zero-2", Unit=Layer)
 
 # %% [markdown]
 # </details>
@@ -591,22 +556,19 @@ grade("zero-2", Use=Use)
 # has the right bits. On a machine with exactly that much room, it would die.
 
 # %% tags=["exercise"]
-from exemplars.parameter_distribution.memory_tiers.model_spilling import Fast
+from exemplars.parameter_distribution.memory_tiers.model_spilling import Spilled
 
 
-class Small(Fast):
+class Small(Spilled):
     def up(self, layer):
-        if self.weights is None or self.layer != layer:
-            with span("up", label=layer):
-                source = self.slow[layer]
-                self.weights = source.to(self.device, copy=True)
-            self.bytes_up += source.nbytes
+        if self.layer != layer:
+            self.weights = torch.empty_like(self.slow[layer], device=self.device)
+            self.link.up(self.slow[layer], into=self.weights)
             self.layer = layer
-            self.moved("up")
         return self.weights
 
 
-grade("model-spilling", Fast=Small)
+grade("model-spilling", Spilled=Small)
 
 # %% [markdown]
 # <details class="solution" markdown>
@@ -617,20 +579,17 @@ grade("model-spilling", Fast=Small)
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
-class Small(Fast):
+class Small(Spilled):
     def up(self, layer):
-        if self.weights is None or self.layer != layer:
-            self.weights = None
-            with span("up", label=layer):
-                source = self.slow[layer]
-                self.weights = source.to(self.device, copy=True)
-            self.bytes_up += source.nbytes
+        if self.layer != layer:
+            self.weights = torch.empty(0, device=self.device)
+            self.weights = torch.empty_like(self.slow[layer], device=self.device)
+            self.link.up(self.slow[layer], into=self.weights)
             self.layer = layer
-            self.moved("up")
         return self.weights
 
 
-grade("model-spilling", Fast=Small)
+grade("model-spilling", Spilled=Small)
 
 # %% [markdown]
 # </details>
