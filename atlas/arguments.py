@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atlas.knowledge import Technique
 from atlas.launch import ROOT
+from atlas.taxonomy import Technique
 
 __all__ = ["Argument", "ArgumentError", "arguments", "parsed"]
 

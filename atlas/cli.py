@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from atlas import __version__
 from atlas.commands import common
-from atlas.knowledge import TaxonomyError
+from atlas.taxonomy import TaxonomyError
 
 #: Command -> where its function is. Only those of the command that is called are
 #: imported: `atlas run` starts ranks, and pays for nothing that plans or browses.

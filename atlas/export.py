@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from atlas import __version__
-from atlas.kinds import (
+from atlas.taxonomy.kinds import (
     TAXONOMY,
     Atlas,
     Axis,
@@ -28,7 +28,7 @@ from atlas.kinds import (
     Technique,
     Word,
 )
-from atlas.typed import Rule
+from atlas.taxonomy.typed import Rule
 
 TITLE = "The Atlas of Distributed Deep Learning"
 SUMMARY = (

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from atlas.arguments import arguments
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Atlas, Technique, load
 from atlas.launch import LaunchError, cuda_present, launch
 from atlas.measure import measure
 from atlas.notebooks import COLOURS, GREY, figures, table
 from atlas.script.latex import latex
+from atlas.taxonomy import Atlas, Technique, load
 from atlas.timeline import Timeline, rounds, virtual
 from atlas.verdict import ClaimError, Verdict, judge
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas.knowledge import Mutant, Technique
 from atlas.launch import ROOT, LaunchError, launch
 from atlas.ranks import HINTS
+from atlas.taxonomy import Mutant, Technique
 from atlas.timeline import TimelineError, rounds, virtual
 from atlas.verdict import failed, judge
 

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas.knowledge import TaxonomyError, find_root
 from atlas.record import RecordError, write_text
 from atlas.svg import lighter
+from atlas.taxonomy import TaxonomyError, find_root
 from atlas.verdict import Verdict
 
 if TYPE_CHECKING:

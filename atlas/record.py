@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from atlas.knowledge import Mutant, Technique
 from atlas.measure import measure, try_mutant
+from atlas.taxonomy import Mutant, Technique
 from atlas.verdict import failed, judge
 
 MODES = ("gloo", "dry", "emulated", "nccl")

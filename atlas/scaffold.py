@@ -12,9 +12,9 @@ import datetime
 import re
 from pathlib import Path
 
-from atlas import knowledge
-from atlas.kinds import IS_KEBAB
-from atlas.knowledge import Atlas, Technique
+from atlas import taxonomy
+from atlas.taxonomy import Atlas, Technique
+from atlas.taxonomy.kinds import IS_KEBAB
 
 #: How a sentence begins that is still to be written.
 UNWRITTEN = "Say here"
@@ -175,7 +175,7 @@ def create(
         else DATA.format(**words) + claims,
     }
     files = _write(atlas.root, texts, before)
-    return knowledge.load(atlas.root).techniques[name], files
+    return taxonomy.load(atlas.root).techniques[name], files
 
 
 def _with_formulas(text: str, new: str) -> str:

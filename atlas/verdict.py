@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Claim, Technique
+from atlas.taxonomy import Claim, Technique
 
 Run = Mapping[str, Any]
 

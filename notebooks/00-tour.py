@@ -111,8 +111,8 @@ for rank, sent in enumerate(launch(star, ranks, env=hidden)):
 from IPython.display import Markdown
 
 from atlas.formulas import FORMULAS
-from atlas.knowledge import load
 from atlas.script.latex import latex
+from atlas.taxonomy import load
 
 atlas = load()
 ring = atlas.techniques["ring-all-reduce"]

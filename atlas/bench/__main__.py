@@ -58,10 +58,10 @@ def main(
 
 
 def _bench(only: list[str], ranks: int, repeats: int, write: bool) -> None:
-    from atlas import knowledge
+    from atlas import taxonomy
     from atlas.bench import study
 
-    root = knowledge.find_root()
+    root = taxonomy.find_root()
     chosen = _chosen(study.benches(), only)
     if write:
         study.check_writable(root)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common, filters
 from atlas.commands.common import Json
-from atlas.knowledge import Atlas, Axis, System, Technique
+from atlas.taxonomy import Atlas, Axis, System, Technique
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -136,7 +136,7 @@ def list_(
     atlas list --parallelism tensor --parallelism pipeline --status active
     atlas list --techniques --uses zero-1
     """
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     asked = filters.check(
         atlas,
         axis=axis,

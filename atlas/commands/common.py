@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import knowledge, record
-from atlas.knowledge import Atlas, Technique
+from atlas import record, taxonomy
+from atlas.taxonomy import Atlas, Technique
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,10 +104,10 @@ def runnable(name: str) -> Technique:
 
     from atlas.launch import ROOT
 
-    root = knowledge.find_root()
-    technique = knowledge.technique(name, root)
+    root = taxonomy.find_root()
+    technique = taxonomy.technique(name, root)
     if technique is None:
-        technique = technique_named(knowledge.load(root), name)
+        technique = technique_named(taxonomy.load(root), name)
     if not (root / technique.exemplar).is_file():
         raise Wrong(f"{name} has no exemplar yet ({technique.exemplar})")
     if find_spec("torch") is None:
@@ -126,8 +126,8 @@ def runnable(name: str) -> Technique:
 
 def _technique_files() -> list[Path]:
     try:
-        root = knowledge.find_root()
-    except knowledge.TaxonomyError:
+        root = taxonomy.find_root()
+    except taxonomy.TaxonomyError:
         return []
     return sorted((root / "taxonomy" / "techniques").glob("*/*/*.yaml"))
 
@@ -145,10 +145,10 @@ def complete_any(incomplete: str) -> list[str]:
     return [p.stem for p in files if p.stem.startswith(incomplete)]
 
 
-def _axes() -> tuple[knowledge.Axis, ...]:
+def _axes() -> tuple[taxonomy.Axis, ...]:
     try:
-        return knowledge.load().axes
-    except knowledge.TaxonomyError:
+        return taxonomy.load().axes
+    except taxonomy.TaxonomyError:
         return ()
 
 
@@ -166,8 +166,8 @@ def complete_family(incomplete: str) -> list[tuple[str, str]]:
 def complete_place(incomplete: str) -> list[str]:
     """AXIS/FAMILY/ of a new technique; in a family, names without an exemplar yet."""
     try:
-        atlas = knowledge.load()
-    except knowledge.TaxonomyError:
+        atlas = taxonomy.load()
+    except taxonomy.TaxonomyError:
         return []
     if incomplete.count("/") < 2:
         places = [f"{path}/" for path in atlas.families]
@@ -179,8 +179,8 @@ def complete_place(incomplete: str) -> list[str]:
 def complete_mutant(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Mutants of the technique that stands on the line already."""
     try:
-        technique = knowledge.technique(ctx.params.get("name") or "")
-    except knowledge.TaxonomyError:
+        technique = taxonomy.technique(ctx.params.get("name") or "")
+    except taxonomy.TaxonomyError:
         return []
     mutants = technique.mutants if technique else ()
     return [(m.id, m.says) for m in mutants if m.id.startswith(incomplete)]
@@ -190,8 +190,8 @@ def complete_size(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Sizes of the technique that stands on the line already."""
     from atlas.arguments import arguments
 
-    technique = knowledge.technique(ctx.params.get("name") or "")
-    if technique is None or not (knowledge.find_root() / technique.exemplar).is_file():
+    technique = taxonomy.technique(ctx.params.get("name") or "")
+    if technique is None or not (taxonomy.find_root() / technique.exemplar).is_file():
         return []
     return [
         (f"{a.name}=", f"{a.kind}, default {a.default}")

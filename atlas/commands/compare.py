@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common, names, show
 from atlas.commands.common import Json, Wrong
 from atlas.commands.system import runs
-from atlas.knowledge import Atlas, System, Technique
+from atlas.taxonomy import Atlas, System, Technique
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,7 +71,7 @@ def compare(name: Names, all_: AllOption = False, json: Json = False) -> None:
     atlas compare gpipe one-f-one-b --all
     atlas compare pytorch-ddp pytorch-fsdp2 megatron-lm deepspeed --json
     """
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     kind, ids = chosen(atlas, name)
     rows = [row for row in _rows(atlas, kind, ids) if any(row.cells)]
     if json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from atlas import export as exports
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Wrong
 
@@ -63,7 +63,7 @@ def export(what: WhatOption = "taxonomy", output: FileOption = None) -> None:
     if what not in MAKERS:
         otherwise = f"there are {', '.join(MAKERS)}"
         raise common.unknown("export", what, MAKERS, otherwise)
-    made = MAKERS[what](knowledge.load())
+    made = MAKERS[what](taxonomy.load())
     if output is None:
         sys.stdout.write(made)
         return

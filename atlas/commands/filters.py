@@ -5,11 +5,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common, names
 from atlas.commands.common import Wrong
-from atlas.kinds import OptimizerLocation, Parallelism, System, Technique, Topology
-from atlas.knowledge import Atlas
+from atlas.taxonomy import Atlas
+from atlas.taxonomy.kinds import (
+    OptimizerLocation,
+    Parallelism,
+    System,
+    Technique,
+    Topology,
+)
 
 YEARS = "a year, 2019, or a range, 2014..2016, 2018.. or ..2016"
 
@@ -212,8 +218,8 @@ def complete_year(incomplete: str) -> list[str]:
     """From each year in which a system appeared."""
     found: set[Any] = set()
     try:
-        found = {s.year for s in knowledge.load().systems.values()}
-    except knowledge.TaxonomyError:
+        found = {s.year for s in taxonomy.load().systems.values()}
+    except taxonomy.TaxonomyError:
         return []
     known = [form for year in sorted(found) for form in (f"{year}", f"{year}..")]
     return [form for form in known if form.startswith(incomplete)]
@@ -221,7 +227,7 @@ def complete_year(incomplete: str) -> list[str]:
 
 def _stems(folder: str) -> list[str]:
     try:
-        root = knowledge.find_root()
-    except knowledge.TaxonomyError:
+        root = taxonomy.find_root()
+    except taxonomy.TaxonomyError:
         return []
     return [p.stem for p in sorted((root / "taxonomy" / folder).glob("*.yaml"))]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Wrong
-from atlas.knowledge import Atlas, Technique
+from atlas.taxonomy import Atlas, Technique
 
 Kind = Literal["technique", "system", "survey", "paper", "term"]
 KINDS: tuple[Kind, ...] = ("technique", "system", "survey", "paper", "term")
@@ -145,11 +145,11 @@ def complete(incomplete: str) -> list[str]:
     """Techniques, systems, surveys, papers and words that begin like this."""
     found = common.complete_any(incomplete)
     try:
-        taxonomy = knowledge.find_root() / "taxonomy"
-    except knowledge.TaxonomyError:
+        folder = taxonomy.find_root() / "taxonomy"
+    except taxonomy.TaxonomyError:
         return found
-    more = [path.stem for path in sorted(taxonomy.glob("surveys/*.yaml"))]
+    more = [path.stem for path in sorted(folder.glob("surveys/*.yaml"))]
     for file, head in _HEADS.items():
-        if (taxonomy / file).is_file():
-            more += re.findall(head, (taxonomy / file).read_text(encoding="utf-8"))
+        if (folder / file).is_file():
+            more += re.findall(head, (folder / file).read_text(encoding="utf-8"))
     return list(dict.fromkeys([*found, *(n for n in more if n.startswith(incomplete))]))

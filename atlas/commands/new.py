@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from atlas import knowledge, scaffold
+from atlas import scaffold, taxonomy
 from atlas.commands import common
 from atlas.commands.common import Wrong
 
@@ -38,7 +38,7 @@ def new(place: Place) -> None:
     \b
     atlas new communication-pattern/collective/tree-all-reduce
     """
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     try:
         technique, files = scaffold.create(atlas, *_parts(atlas, place))
     except scaffold.ScaffoldError as error:
@@ -56,7 +56,7 @@ def new(place: Place) -> None:
     )
 
 
-def _parts(atlas: knowledge.Atlas, place: str) -> tuple[str, str, str]:
+def _parts(atlas: taxonomy.Atlas, place: str) -> tuple[str, str, str]:
     parts = place.split("/")
     if len(parts) != 3:
         raise Wrong(f'"{place}": expected AXIS/FAMILY/NAME, like {_example(atlas)}')
@@ -69,7 +69,7 @@ def _parts(atlas: knowledge.Atlas, place: str) -> tuple[str, str, str]:
     return axis, family, name
 
 
-def _no_family(atlas: knowledge.Atlas, axis: str, family: str) -> Wrong:
+def _no_family(atlas: taxonomy.Atlas, axis: str, family: str) -> Wrong:
     elsewhere = [f.path for f in atlas.families.values() if f.id == family]
     if elsewhere:
         return Wrong(f'there is no family "{axis}/{family}": it is {elsewhere[0]}')
@@ -78,5 +78,5 @@ def _no_family(atlas: knowledge.Atlas, axis: str, family: str) -> Wrong:
     return common.unknown(f"family of {axis}", family, here, otherwise)
 
 
-def _example(atlas: knowledge.Atlas) -> str:
+def _example(atlas: taxonomy.Atlas) -> str:
     return f"{next(iter(atlas.families))}/my-technique"

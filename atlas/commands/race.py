@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.launch import LaunchError
@@ -92,7 +92,7 @@ def race(
         typer.echo("\n".join(NAMES))
         return
     plan = _plan(names or [], task, seeds, steps, rate, straggler)
-    root = knowledge.find_root()
+    root = taxonomy.find_root()
     narrowed = names or task or steps or rate or seeds != 3 or straggler is not None
     if write and (narrowed or sweep):
         raise Wrong("--write saves only the whole study: omit names and options", 2)

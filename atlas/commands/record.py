@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atlas import knowledge
 from atlas import record as records
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
-from atlas.knowledge import Atlas, Technique
 from atlas.launch import LaunchError
+from atlas.taxonomy import Atlas, Technique
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,7 +60,7 @@ def record(
     atlas record ring-all-reduce zero-3 --mode gloo,emulated
     atlas record --all --mode dry
     """
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     pairs = _pairs(atlas, _chosen(atlas, names or [], all), mode)
     for backend in {backend for _, backend in pairs}:
         _check_writable(atlas, backend)

@@ -12,8 +12,8 @@ from atlas.arguments import ArgumentError, parsed
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.commands.table import LABELS, conclusion, ranks_of, table
-from atlas.knowledge import Mutant, Technique
 from atlas.launch import ROOT, LaunchError, cuda_present
+from atlas.taxonomy import Mutant, Technique
 from atlas.verdict import Verdict, failed, judge
 
 Name = Annotated[

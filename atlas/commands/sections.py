@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from atlas.commands import common
-from atlas.knowledge import Atlas, Paper, Technique
+from atlas.taxonomy import Atlas, Paper, Technique
 
 Sections = Iterator[tuple[str, list[str]]]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands.common import Wrong
 
 FIRST, TRIES = 8000, 100
@@ -32,7 +32,7 @@ def serve(port: PortOption = FIRST) -> None:
     atlas serve
     atlas serve --port 8080
     """
-    root = knowledge.find_root()
+    root = taxonomy.find_root()
     if find_spec("mkdocs") is None:
         install = 'pip install -c constraints.txt -e ".[docs]"'
         raise Wrong(f"building the site needs MkDocs: {install}")

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common, names, sections, system, words
 from atlas.commands.common import Json
 from atlas.commands.names import KINDS, Kind, Thing
 from atlas.commands.sections import Sections, citations, commands
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Atlas, Claim, Technique
+from atlas.taxonomy import Atlas, Claim, Technique
 
 Name = Annotated[
     list[str],
@@ -51,7 +51,7 @@ def show(name: Name, kind: KindOption = None, json: Json = False) -> None:
     atlas show straggler
     atlas show sergeev2018horovod
     """
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     word = " ".join(name)
     match = names.find(atlas, word, _kinds(kind))
     if not match.best:
@@ -191,12 +191,12 @@ def _proven(atlas: Atlas, t: Technique) -> list[str]:
     return lines
 
 
-def _mutant(m: knowledge.Mutant) -> str:
+def _mutant(m: taxonomy.Mutant) -> str:
     caught = "the deadline" if m.deadline else ", ".join(m.fails)
     return f"{m.id}: {m.says} (caught by {caught})"
 
 
-def _production(p: knowledge.Production) -> str:
+def _production(p: taxonomy.Production) -> str:
     return f"{p.name}: {p.setting} ({p.version})"
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from atlas import knowledge, record
+from atlas import record, taxonomy
 from atlas.commands import common
 from atlas.commands.common import Json
-from atlas.knowledge import Atlas
+from atlas.taxonomy import Atlas
 
 #: What the atlas set out to hold at least.
 TARGETS = {"systems": 110, "terms": 120, "bad_files": 40}
@@ -22,7 +22,7 @@ def stats(json: Json = False) -> None:
     atlas stats
     atlas stats --json
     """
-    counted = count(knowledge.load())
+    counted = count(taxonomy.load())
     if json:
         common.print_json(counted)
         return

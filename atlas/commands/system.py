@@ -6,7 +6,7 @@ from typing import Any
 
 from atlas.commands import common
 from atlas.commands.sections import Sections, citations, run, source
-from atlas.knowledge import Atlas, Fact, System, Technique
+from atlas.taxonomy import Atlas, Fact, System, Technique
 
 
 def sections(atlas: Atlas, s: System) -> Sections:

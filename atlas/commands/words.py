@@ -7,7 +7,7 @@ from typing import Any
 from atlas import export
 from atlas.commands.names import shell
 from atlas.commands.sections import Sections, citation, citations
-from atlas.knowledge import Atlas, Paper, Survey, Word
+from atlas.taxonomy import Atlas, Paper, Survey, Word
 
 # Terms
 

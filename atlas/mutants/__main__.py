@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from atlas.knowledge import Atlas, Technique
     from atlas.mutants.mutations import Mutation
     from atlas.mutants.study import Case
+    from atlas.taxonomy import Atlas, Technique
 
 TechniqueOption = Annotated[
     list[str] | None,
@@ -67,10 +67,10 @@ def main(
 def _mutants(
     names: list[str], sample: int | None, seed: int, jobs: int, show: bool
 ) -> bool:
-    from atlas import knowledge
+    from atlas import taxonomy
     from atlas.mutants import mutations, study
 
-    atlas = knowledge.load()
+    atlas = taxonomy.load()
     every = study.everything(atlas.root, _chosen(atlas, names))
     if sample is not None:
         every = mutations.chosen(every, sample, seed)

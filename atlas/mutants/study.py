@@ -14,13 +14,13 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from atlas import knowledge, record
-from atlas.knowledge import Atlas, Technique
+from atlas import record, taxonomy
 from atlas.mutants import equivalent, trial
 from atlas.mutants.mutations import Mutants, Mutation
 from atlas.mutants.score import PLACE
 from atlas.mutants.trial import Outcome
 from atlas.process import die_with_parent
+from atlas.taxonomy import Atlas, Technique
 
 Json = dict[str, Any]
 #: How a trial ends where the exemplar fails without any mutation.
@@ -137,7 +137,7 @@ def _mutants(root: Path, name: str) -> Mutants:
 
 @cache
 def _atlas(root: Path) -> Atlas:
-    return knowledge.load(root)
+    return taxonomy.load(root)
 
 
 def summary(root: Path, technique: Technique, cases: Sequence[Case]) -> Json:
@@ -171,7 +171,7 @@ def keep(root: Path, cases: Iterable[Case]) -> Path:
     for case in cases:
         if not case.broken:
             by[case.technique].append(case)
-    atlas = knowledge.load(root)
+    atlas = taxonomy.load(root)
     old = read(root).get("techniques", {})
     kept = {name: old[name] for name in old if name in atlas.techniques}
     made = {

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atlas.knowledge import Technique
 from atlas.launch import LaunchError
 from atlas.measure import measure
+from atlas.taxonomy import Technique
 from atlas.verdict import failed, judge
 
 RANKS = (2, 3, 4, 1)

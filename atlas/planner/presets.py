@@ -21,17 +21,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from atlas import bibtex
-from atlas.kinds import IS_LINK, TAXONOMY, Count, Id, Source, Text
-from atlas.knowledge import TaxonomyError, find_root
 from atlas.planner import cluster as oracle
 from atlas.planner.errors import OracleError, nearest
 from atlas.planner.model import Model
 from atlas.planner.network import Item, network
 from atlas.planner.recommender import recommender
 from atlas.planner.transformer import transformer
-from atlas.typed import BAD, Reader, Rule, key, schema
-from atlas.yamlmarks import Problem, Refused, read_text, read_tree, shown
+from atlas.taxonomy import TaxonomyError, bibtex, find_root
+from atlas.taxonomy.kinds import IS_LINK, TAXONOMY, Count, Id, Source, Text
+from atlas.taxonomy.typed import BAD, Reader, Rule, key, schema
+from atlas.taxonomy.yamlmarks import Problem, Refused, read_text, read_tree, shown
 
 __all__ = [
     "ClusterFile",

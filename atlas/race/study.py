@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.bench.study import today, versions
 from atlas.race import runs
 from atlas.race.courses import RANKS, SHARE, SLOWDOWN, Course, Name
@@ -126,7 +126,7 @@ def average(races: Sequence[Json]) -> Json:
 
 def sources(root: Path, entries: Iterable[Entry]) -> str:
     """The exemplars and the workload that were raced, as one hash."""
-    known = knowledge.load(root).techniques
+    known = taxonomy.load(root).techniques
     return source_of(root, [known[id] for id in {e.technique for e in entries}])
 
 

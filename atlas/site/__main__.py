@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from atlas.knowledge import TaxonomyError, find_root
 from atlas.site import pages
+from atlas.taxonomy import TaxonomyError, find_root
 from atlas.verdict import ClaimError
 from atlas.views import context
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from atlas.knowledge import Choose, Leaf, Question
 from atlas.site import address
 from atlas.site.overview import proven
 from atlas.site.text import attr, front, listing, md, raw
+from atlas.taxonomy import Choose, Leaf, Question
 from atlas.views.context import Context
 
 HERE = "choose.md"

@@ -4,9 +4,9 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from atlas.knowledge import Axis
 from atlas.site import address
 from atlas.site.text import attr, front, md, raw
+from atlas.taxonomy import Axis
 from atlas.views.context import Context
 from atlas.views.standing import places
 

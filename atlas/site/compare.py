@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from atlas.knowledge import Claim, System, Technique
 from atlas.script.latex import latex
 from atlas.site import address
 from atlas.site.text import front, md, raw, slug
+from atlas.taxonomy import Claim, System, Technique
 from atlas.views.context import BACKENDS, Context, formula_of
 from atlas.views.proof import all_hold
 from atlas.views.standing import (

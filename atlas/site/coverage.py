@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atlas.knowledge import Axis, Family, System, Technique
 from atlas.site.overview import RUNGS
 from atlas.site.templating import markup, render
 from atlas.site.text import front
+from atlas.taxonomy import Axis, Family, System, Technique
 from atlas.views import standing
 from atlas.views.context import BACKENDS, Context
 from atlas.views.proof import COUNTED, all_hold, caught, mutation

@@ -2,9 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from atlas.knowledge import Ambiguity, Concept, Crosswalk
 from atlas.site import address
 from atlas.site.text import attr, front, listing, md, slug
+from atlas.taxonomy import Ambiguity, Concept, Crosswalk
 from atlas.views.context import Context
 
 HERE = "crosswalk.md"

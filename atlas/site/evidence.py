@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from atlas.knowledge import Claim, Technique
 from atlas.script.source import arguments
 from atlas.site.curve import Curve, draw, grid
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import raw
+from atlas.taxonomy import Claim, Technique
 from atlas.views import proof
 from atlas.views.context import Context, Json, formula_of
 from atlas.views.proof import COUNTED, Badge

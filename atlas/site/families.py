@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from atlas.knowledge import Axis, Claim, Family, System, Technique
 from atlas.site import address, race
 from atlas.site.overview import proven
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front
+from atlas.taxonomy import Axis, Claim, Family, System, Technique
 from atlas.views import proof, sizes, standing
 from atlas.views.context import Context
 from atlas.views.proof import COUNTED

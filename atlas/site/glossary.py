@@ -6,11 +6,11 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from atlas.knowledge import Word
 from atlas.site import address
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front, md, slug
 from atlas.site.tips import Tips, anchor
+from atlas.taxonomy import Word
 from atlas.views.context import Context
 
 HERE = "glossary.md"

@@ -1,9 +1,9 @@
 """Langer's grid: where the optimizer runs, by how its steps are scheduled."""
 
-from atlas.knowledge import System, Technique
 from atlas.site import address
 from atlas.site.matrix import DOWN, coordinates, counted, families
 from atlas.site.text import attr, front, md, raw
+from atlas.taxonomy import System, Technique
 from atlas.views import standing
 from atlas.views.context import Context
 

@@ -55,8 +55,8 @@ def _fresh(root: Path) -> tuple[Any, Any]:
         del sys.modules[name]
     from mkdocs.exceptions import PluginError
 
-    from atlas.knowledge import TaxonomyError
     from atlas.site import pages, text
+    from atlas.taxonomy import TaxonomyError
     from atlas.verdict import ClaimError
     from atlas.views import context
 

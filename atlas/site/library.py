@@ -17,7 +17,7 @@ from atlas.views.proof import meaning
 MODULES = (
     ("exemplars.runtime", "what every exemplar imports"),
     ("exemplars.workload", "the two tasks the training exemplars share"),
-    ("atlas.knowledge", "the taxonomy as types"),
+    ("atlas.taxonomy", "the taxonomy as types"),
     ("atlas.formulas", "every formula, once"),
     ("atlas.verdict", "predicted against measured"),
     ("atlas.record", "a measured run, kept"),

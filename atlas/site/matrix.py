@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atlas.knowledge import Axis, Family, System, Technique
 from atlas.site import address
 from atlas.site.overview import LADDER, RUNGS, climbed
 from atlas.site.text import attr, front, listing, md, raw
+from atlas.taxonomy import Axis, Family, System, Technique
 from atlas.views import standing
 from atlas.views.context import BACKENDS, Context
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from atlas.knowledge import Technique
 from atlas.site.templating import macro, render
 from atlas.site.text import raw
+from atlas.taxonomy import Technique
 from atlas.views.context import BACKENDS, Context
 from atlas.views.proof import all_hold, caught
 

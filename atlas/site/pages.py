@@ -8,7 +8,6 @@ from typing import Any
 
 from atlas import export
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Axis
 from atlas.script.formulas import javascript
 from atlas.site import (
     accuracy,
@@ -35,6 +34,7 @@ from atlas.site import (
     technique,
 )
 from atlas.site.text import attr
+from atlas.taxonomy import Axis
 from atlas.views.context import Context, read
 
 PLACE = re.compile(r"\{\{ (\w+) \}\}")

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from atlas.knowledge import Paper, System
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front
 from atlas.site.tips import anchor
+from atlas.taxonomy import Paper, System
 from atlas.views.context import Context
 from atlas.views.papers import BIB, authors, entries
 

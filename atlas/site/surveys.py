@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from atlas.knowledge import Comparison, Survey
-from atlas.relation import Chain, parse
 from atlas.site import address
 from atlas.site.crosswalk import UNREAD
 from atlas.site.papers import copyable, links, source
 from atlas.site.text import front, listing, md, number, slug
+from atlas.taxonomy import Comparison, Survey
+from atlas.taxonomy.relation import Chain, parse
 from atlas.views.context import Context
 from atlas.views.papers import entries
 from atlas.views.proof import all_hold

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from atlas.knowledge import Axis, Family, Paper, Relation, System, Technique
 from atlas.site import address
 from atlas.site.compare import compare_link
 from atlas.site.systems import OURS
 from atlas.site.technique import citation
 from atlas.site.templating import markup, render
 from atlas.site.text import attr, front, slug
+from atlas.taxonomy import Axis, Family, Paper, Relation, System, Technique
 from atlas.views.context import Context
 from atlas.views.standing import (
     FORWARD,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from atlas.kinds import Parallelism, Topology
-from atlas.knowledge import Family, System
 from atlas.site import address
 from atlas.site.templating import markup, render, script_data
 from atlas.site.text import front
+from atlas.taxonomy import Family, System
+from atlas.taxonomy.kinds import Parallelism, Topology
 from atlas.views.context import Context
 from atlas.views.standing import by_age, places, proven, verified
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from atlas.knowledge import Mutant, Paper, Sighting, Technique
 from atlas.site import address, annotate, evidence, memory, notebooks, replay
 from atlas.site.compare import compare_link
 from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
 from atlas.site.templating import markup, render
 from atlas.site.text import attr, front, listing, md, number, slug
+from atlas.taxonomy import Mutant, Paper, Sighting, Technique
 from atlas.views import proof
 from atlas.views.context import Context, Json
 from atlas.views.papers import first_authors

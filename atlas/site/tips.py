@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
-from atlas.knowledge import Word
 from atlas.site.text import attr, slug
+from atlas.taxonomy import Word
 
 # Markup in which no word is explained, whole; then any other tag.
 _KEPT = (

@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from atlas import knowledge, record
-from atlas.knowledge import Atlas, Claim, Technique
+from atlas import record, taxonomy
 from atlas.mutants.score import Score, scores
+from atlas.taxonomy import Atlas, Claim, Technique
 from atlas.verdict import Verdict, judge
 
 BACKENDS = ("gloo", "dry", "emulated", "nccl")
@@ -139,4 +139,4 @@ def formula_of(claim: Claim) -> Any:
 
 def read(root: Path) -> Context:
     """Read everything below the root."""
-    return Context(root, knowledge.load(root), os.environ.get("ATLAS_EDIT_URI", ""))
+    return Context(root, taxonomy.load(root), os.environ.get("ATLAS_EDIT_URI", ""))

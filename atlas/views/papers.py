@@ -1,7 +1,6 @@
 """The bibliography: each entry's own BibTeX, and its authors in a line."""
 
-from atlas import bibtex
-from atlas.knowledge import Paper
+from atlas.taxonomy import Paper, bibtex
 
 BIB = "taxonomy/papers.bib"
 

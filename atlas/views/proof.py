@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from atlas.formulas import law
-from atlas.knowledge import Claim, Quantity, Technique
 from atlas.record import source_hash
 from atlas.script.latex import law_latex
+from atlas.taxonomy import Claim, Quantity, Technique
 from atlas.verdict import Verdict, arguments
 from atlas.views.context import Context, Json, formula_of, latex
 from atlas.views.words import listing, number

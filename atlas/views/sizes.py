@@ -6,8 +6,8 @@ from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Claim, Technique
 from atlas.script.source import arguments
+from atlas.taxonomy import Claim, Technique
 
 P, N = 8, 10**8  # what a page shows before a slider is moved
 LEAST_P, MOST_P = 2, 1024

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from atlas.knowledge import Atlas, Relation, System
+from atlas.taxonomy import Atlas, Relation, System
 from atlas.views.context import Context
 from atlas.views.proof import all_hold
 

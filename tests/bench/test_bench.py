@@ -11,9 +11,9 @@ import torch
 
 from atlas.bench import study
 from atlas.bench.pair import Case, DiffersError, Pair, Side, compare, run
-from atlas.knowledge import find_root, load
 from atlas.launch import launch
 from atlas.record import RecordError
+from atlas.taxonomy import find_root, load
 from exemplars.runtime import World
 
 BENCHES = study.benches()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.arguments import Argument, ArgumentError, arguments, parsed
 
-RING = knowledge.load().techniques["ring-all-reduce"]
+RING = taxonomy.load().techniques["ring-all-reduce"]
 
 
 def test_the_sizes_are_the_keywords_of_main() -> None:

@@ -23,7 +23,7 @@ from command_line import app
 from leftovers import alive, wait_until
 from typer.testing import CliRunner
 
-from atlas import __version__, knowledge
+from atlas import __version__, taxonomy
 from atlas import measure as measuring
 from atlas.commands import (
     browse,
@@ -68,16 +68,16 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @functools.cache
-def known() -> knowledge.Atlas:
+def known() -> taxonomy.Atlas:
     """The taxonomy, read once."""
-    return knowledge.load(ROOT)
+    return taxonomy.load(ROOT)
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> knowledge.Atlas:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> taxonomy.Atlas:
     """The taxonomy; commands do not read it anew."""
     made = known()
-    monkeypatch.setattr(knowledge, "load", lambda *_: made)
+    monkeypatch.setattr(taxonomy, "load", lambda *_: made)
     return made
 
 
@@ -103,7 +103,7 @@ def test_list_has_every_technique_with_its_sentence() -> None:
     done = atlas("list")
     assert done.exit_code == 0
     said = " ".join(done.stdout.split())  # a long sentence goes over lines
-    for t in knowledge.load(ROOT).techniques.values():
+    for t in taxonomy.load(ROOT).techniques.values():
         assert t.id in said
         assert t.summary in said
 
@@ -132,7 +132,7 @@ def test_show_has_formulas_commands_and_papers() -> None:
 
 
 def test_every_technique_and_system_can_be_shown(
-    loaded: knowledge.Atlas, monkeypatch: pytest.MonkeyPatch
+    loaded: taxonomy.Atlas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alike = standing.likeness(loaded)
     monkeypatch.setattr(standing, "likeness", lambda _: alike)
@@ -157,7 +157,7 @@ def test_a_formula_with_steps_is_shown_with_its_steps() -> None:
 
 
 def test_stats_count_what_is_there() -> None:
-    known = knowledge.load(ROOT)
+    known = taxonomy.load(ROOT)
     counted = strict(atlas("stats", "--json").stdout)
     files = [t for t in known.techniques.values() if (ROOT / t.exemplar).is_file()]
     assert counted["techniques"] == len(known.techniques)
@@ -187,10 +187,10 @@ def test_stats_meet_what_was_set_out() -> None:
 
 
 def test_stats_say_how_much_is_missing(
-    loaded: knowledge.Atlas, monkeypatch: pytest.MonkeyPatch
+    loaded: taxonomy.Atlas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = dataclasses.replace(loaded, systems={}, glossary=loaded.glossary[:7])
-    monkeypatch.setattr(knowledge, "load", lambda: few)
+    monkeypatch.setattr(taxonomy, "load", lambda: few)
     text = " ".join(atlas("stats").stdout.split())
     assert "0 systems (110 below the target 110)" in text
     assert "0 statements about systems, 0 verified and 0 not verified" in text
@@ -208,7 +208,7 @@ def listed(*arguments: str) -> list[str]:
 
 
 def test_the_systems_that_use_a_technique_since_a_year(
-    loaded: knowledge.Atlas,
+    loaded: taxonomy.Atlas,
 ) -> None:
     expected = [s.id for s in loaded.users(RING) if s.year >= 2018]
     assert "horovod" in expected
@@ -219,7 +219,7 @@ def test_the_systems_that_use_a_technique_since_a_year(
     assert "tensor-fusion" in row(text, "horovod")
 
 
-def test_systems_are_listed_oldest_first_where_asked(loaded: knowledge.Atlas) -> None:
+def test_systems_are_listed_oldest_first_where_asked(loaded: taxonomy.Atlas) -> None:
     every = listed("--systems")
     assert set(every) == set(loaded.systems)
     years = [loaded.systems[name].year for name in every]
@@ -234,7 +234,7 @@ def test_a_filter_about_systems_lists_systems_unless_techniques_are_asked_for() 
     assert "horovod" in listed("--uses", RING)
 
 
-def fits(s: knowledge.System, asked: tuple[str, ...]) -> bool:
+def fits(s: taxonomy.System, asked: tuple[str, ...]) -> bool:
     """The filters once more, each on its own."""
     option, value = asked[-2:]
     match option:
@@ -274,14 +274,14 @@ def fits(s: knowledge.System, asked: tuple[str, ...]) -> bool:
     ids=" ".join,
 )
 def test_a_filter_keeps_the_systems_that_fit_and_no_other(
-    asked: tuple[str, ...], loaded: knowledge.Atlas
+    asked: tuple[str, ...], loaded: taxonomy.Atlas
 ) -> None:
     expected = {s.id for s in loaded.systems.values() if fits(s, asked)}
     assert 0 < len(expected) < len(loaded.systems)
     assert set(listed(*asked)) == expected
 
 
-def test_repeated_filters_all_have_to_fit(loaded: knowledge.Atlas) -> None:
+def test_repeated_filters_all_have_to_fit(loaded: taxonomy.Atlas) -> None:
     both = ("--parallelism", "tensor", "--parallelism", "pipeline")
     for name in (found := listed(*both)):
         cell = loaded.systems[name].parallelism
@@ -292,7 +292,7 @@ def test_repeated_filters_all_have_to_fit(loaded: knowledge.Atlas) -> None:
 
 
 def test_an_axis_or_a_family_keeps_the_systems_that_are_there(
-    loaded: knowledge.Atlas,
+    loaded: taxonomy.Atlas,
 ) -> None:
     found = listed("--systems", "--family", "consensus")
     assert "ad-psgd" in found or "d-psgd-system" in found
@@ -327,7 +327,7 @@ def test_a_list_that_is_empty_says_how_to_see_all() -> None:
     assert strict(atlas("list", "--systems", "--year", "..1960", "--json").stdout) == []
 
 
-def test_a_table_of_systems_fits_on_80_columns(loaded: knowledge.Atlas) -> None:
+def test_a_table_of_systems_fits_on_80_columns(loaded: taxonomy.Atlas) -> None:
     done = CliRunner().invoke(app, ["list", "--systems"], env={"COLUMNS": "80"})
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "status" not in done.stdout.splitlines()[1]
@@ -339,7 +339,7 @@ def test_a_table_of_systems_fits_on_80_columns(loaded: knowledge.Atlas) -> None:
 # --- show: every kind of thing, by every kind of name
 
 
-def test_a_system_is_shown_with_all_that_is_known(loaded: knowledge.Atlas) -> None:
+def test_a_system_is_shown_with_all_that_is_known(loaded: taxonomy.Atlas) -> None:
     text = atlas("show", "horovod").stdout
     s = loaded.systems["horovod"]
     assert s.hardware is not None
@@ -362,7 +362,7 @@ def test_a_system_as_json_has_what_other_files_say_of_it() -> None:
 
 
 def test_a_system_says_which_of_its_techniques_cannot_be_run_yet(
-    loaded: knowledge.Atlas,
+    loaded: taxonomy.Atlas,
 ) -> None:
     technique = next(
         t
@@ -414,7 +414,7 @@ def test_a_name_of_several_things_lists_them() -> None:
 
 
 def test_every_command_that_a_list_of_meanings_gives_shows_one_thing(
-    loaded: knowledge.Atlas,
+    loaded: taxonomy.Atlas,
 ) -> None:
     alike = 0
     for thing in names.things(loaded):
@@ -449,7 +449,7 @@ def test_a_paper_is_shown_with_what_rests_on_it_and_its_bibtex() -> None:
     assert shown["bibtex"].startswith("@misc{sergeev2018horovod,")
 
 
-def test_every_paper_survey_and_term_can_be_shown(loaded: knowledge.Atlas) -> None:
+def test_every_paper_survey_and_term_can_be_shown(loaded: taxonomy.Atlas) -> None:
     for thing in names.things(loaded):
         if thing.kind in ("survey", "term") or thing.id < "b":
             assert atlas("show", thing.id, "--kind", thing.kind).exit_code == 0
@@ -527,7 +527,7 @@ def test_four_can_be_compared_by_any_of_their_names() -> None:
 @pytest.fixture(scope="module")
 def ring() -> dict[str, Any]:
     """One real run, to be doctored."""
-    technique = knowledge.load(ROOT).techniques[RING]
+    technique = taxonomy.load(ROOT).techniques[RING]
     return measuring.measure(technique, 4)
 
 
@@ -538,7 +538,7 @@ def test_run_prints_predicted_measured_and_verdict() -> None:
     assert sent.count("1,200,032 to 1,200,040") == 2
     assert sent.rstrip().endswith("holds")
     assert row(done.stdout, "rounds").split() == ["rounds", "6", "6", "holds"]
-    count = len(knowledge.load(ROOT).techniques[RING].claims)
+    count = len(taxonomy.load(ROOT).techniques[RING].claims)
     assert f"all {count} claims hold on 4 ranks (gloo)" in done.stdout
 
 
@@ -779,7 +779,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(
 
 
 def test_a_technique_without_an_exemplar_cannot_be_run(clone: Path) -> None:
-    (clone / knowledge.load(clone).techniques[RING].exemplar).unlink()
+    (clone / taxonomy.load(clone).techniques[RING].exemplar).unlink()
     assert "has no exemplar yet" in atlas("run", RING).stderr
     assert "exemplar not written yet" in atlas("list").stdout
 
@@ -791,7 +791,7 @@ def test_another_trees_exemplars_are_not_run_by_mistake(clone: Path) -> None:
 
 
 def test_problems_of_the_taxonomy_are_one_line_each(clone: Path) -> None:
-    file = clone / knowledge.load(clone).techniques[RING].yaml
+    file = clone / taxonomy.load(clone).techniques[RING].yaml
     text = (
         file.read_text().replace("name:", "nmae:", 1).replace("since: 2009", "since: 9")
     )
@@ -808,7 +808,7 @@ def test_an_unexpected_error_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(knowledge, "load", fail)
+    monkeypatch.setattr(taxonomy, "load", fail)
     assert isinstance(atlas("list").exception, ZeroDivisionError)
 
 
@@ -824,7 +824,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ["record", RING, "--mode", "gloo,dry"],
         ["list", "--text", RING, "--json"],
     )
-    exemplar = made / knowledge.load(made).techniques[RING].exemplar
+    exemplar = made / taxonomy.load(made).techniques[RING].exemplar
     exemplar.write_text(exemplar.read_text() + "\nCHANGED = True\n")
     return {"clone": made, **said}
 
@@ -856,7 +856,7 @@ def test_a_record_of_older_source_says_so(
 
 
 def test_nothing_is_recorded_where_a_claim_fails(clone: Path) -> None:
-    exemplar = clone / knowledge.load(clone).techniques[RING].exemplar
+    exemplar = clone / taxonomy.load(clone).techniques[RING].exemplar
     text = exemplar.read_text()
     assert text.count("into.add_(") == 1
     exemplar.write_text(text.replace("into.add_(", "into.sub_("))
@@ -933,7 +933,7 @@ def examples() -> list[list[str]]:
 
 
 def test_every_command_has_help_with_examples_that_name_real_things() -> None:
-    known = knowledge.load(ROOT)
+    known = taxonomy.load(ROOT)
     commands = {line[1] for line in examples()}
     assert commands == {
         *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
@@ -1036,7 +1036,7 @@ def interrupt(process: subprocess.Popen[str]) -> tuple[str, float]:
 @pytest.fixture
 def hanging(clone: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run on two ranks that never ends."""
-    (clone / knowledge.load(clone).techniques[RING].exemplar).write_text(HANGS)
+    (clone / taxonomy.load(clone).techniques[RING].exemplar).write_text(HANGS)
     process = subprocess.Popen(
         [sys.executable, "-m", "atlas", "run", RING, "--ranks", "2"],
         cwd=clone,

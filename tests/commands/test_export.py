@@ -12,18 +12,19 @@ from clone import ROOT
 from command_line import app
 from typer.testing import CliRunner
 
-from atlas import __version__, bibtex, export, knowledge
+from atlas import __version__, export, taxonomy
+from atlas.taxonomy import bibtex
 
 VALIDATOR = jsonschema.Draft202012Validator
 
 
 @pytest.fixture(scope="module")
-def known() -> knowledge.Atlas:
-    return knowledge.load(ROOT)
+def known() -> taxonomy.Atlas:
+    return taxonomy.load(ROOT)
 
 
 @pytest.fixture(scope="module")
-def value(known: knowledge.Atlas) -> Any:
+def value(known: taxonomy.Atlas) -> Any:
     """taxonomy.json as a program reads it."""
     return json.loads(export.text(export.taxonomy(known)))
 
@@ -51,7 +52,7 @@ def test_the_taxonomy_is_what_its_schema_says(value: Any) -> None:
     assert [e.message for e in found] == []
 
 
-def test_the_taxonomy_is_whole(value: Any, known: knowledge.Atlas) -> None:
+def test_the_taxonomy_is_whole(value: Any, known: taxonomy.Atlas) -> None:
     assert value["version"] == __version__
     assert value["$schema"] == export.SCHEMA
     assert [a["id"] for a in value["axes"]] == [a.id for a in known.axes]
@@ -122,7 +123,7 @@ def links(text: str) -> list[tuple[str, str, str]]:
     return re.findall(r"(?m)^- \[([^\]\n]+)\]\(([^)\s]+)\): (\S.*)$", text)
 
 
-def test_llms_txt_has_the_form_of_llmstxt_org(known: knowledge.Atlas) -> None:
+def test_llms_txt_has_the_form_of_llmstxt_org(known: taxonomy.Atlas) -> None:
     text = export.llms(known)
     title, blank, summary, *rest = text.splitlines()
     assert title == f"# {export.TITLE}"
@@ -139,7 +140,7 @@ def test_llms_txt_has_the_form_of_llmstxt_org(known: knowledge.Atlas) -> None:
     assert text.count("\n## Optional\n") == 1
 
 
-def test_llms_txt_names_every_technique_and_system(known: knowledge.Atlas) -> None:
+def test_llms_txt_names_every_technique_and_system(known: taxonomy.Atlas) -> None:
     found = {to: says for _, to, says in links(export.llms(known))}
     for t in known.techniques.values():
         assert found[f"{t.path}/"] == t.summary
@@ -158,7 +159,7 @@ def test_every_link_of_llms_txt_leads_to_a_page(site: dict[str, str | bytes]) ->
 
 
 def test_llms_txt_of_a_site_for_files_leads_to_files(
-    known: knowledge.Atlas, monkeypatch: pytest.MonkeyPatch
+    known: taxonomy.Atlas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from atlas.site import address
 
@@ -194,15 +195,15 @@ def test_the_site_has_what_the_command_writes(
 
 
 def test_the_exported_bibliography_is_read_without_a_problem(
-    known: knowledge.Atlas,
+    known: taxonomy.Atlas,
 ) -> None:
     entries, problems = bibtex.parse(export.bibtex(known), export.BIBTEX)
     assert problems == []
     assert {e.key for e in entries} == set(known.papers)
 
 
-def test_two_exports_are_equal_byte_for_byte(known: knowledge.Atlas) -> None:
-    again = knowledge.load(ROOT)
+def test_two_exports_are_equal_byte_for_byte(known: taxonomy.Atlas) -> None:
+    again = taxonomy.load(ROOT)
     assert export.text(export.taxonomy(known)) == export.text(export.taxonomy(again))
     assert export.text(export.schema()) == export.text(export.schema())
     assert export.llms(known) == export.llms(again)

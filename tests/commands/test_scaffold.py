@@ -14,7 +14,7 @@ from clone import ROOT
 from command_line import app
 from typer.testing import CliRunner
 
-from atlas import knowledge, scaffold
+from atlas import scaffold, taxonomy
 
 HOME = "communication-pattern/neighbor"  # a family without a technique as yet
 NAME = "gossip-ring"
@@ -40,7 +40,7 @@ def files(clone: Path) -> set[Path]:
 def test_what_is_begun_loads_with_claims_formulas_and_a_mutant(clone: Path) -> None:
     done = new(PLACE)
     assert done.exit_code == 0, done.stderr
-    technique = knowledge.load(clone).techniques[NAME]
+    technique = taxonomy.load(clone).techniques[NAME]
     assert technique.path == PLACE
     assert (clone / technique.exemplar).is_file()
     assert (clone / technique.exemplar).with_name("__init__.py").read_text()
@@ -74,7 +74,7 @@ def test_what_is_begun_runs_and_its_mutant_is_caught(clone: Path) -> None:
 
 def test_what_is_begun_keeps_the_rules_for_exemplars(clone: Path) -> None:
     new(PLACE)
-    path = clone / knowledge.load(clone).techniques[NAME].exemplar
+    path = clone / taxonomy.load(clone).techniques[NAME].exemplar
     lines = path.read_text().splitlines()
     assert len(lines) <= 150
     long = [line for line in lines if len(line) > 79]
@@ -91,11 +91,11 @@ def test_of_what_is_known_the_claims_become_comments_and_the_rest_stays(
     data = clone / f"taxonomy/techniques/{PLANNED}.yaml"
     before, known = (
         data.read_text(),
-        knowledge.load(clone).techniques[Path(PLANNED).name],
+        taxonomy.load(clone).techniques[Path(PLANNED).name],
     )
     done = new(PLANNED)
     assert done.exit_code == 0, done.stderr
-    begun = knowledge.load(clone).techniques[known.id]
+    begun = taxonomy.load(clone).techniques[known.id]
     assert [c.id for c in begun.claims] == ["sum", "calls", "payload"]
     assert replace(begun, claims=known.claims, mutants=known.mutants) == known
     after = data.read_text()
@@ -120,7 +120,7 @@ def test_known_data_come_back_if_the_exemplar_cannot_be_written(clone: Path) -> 
     assert "No space left on device; nothing was written" in done.stderr
     assert data.read_text() == before
     assert not (
-        clone / knowledge.load(clone).techniques["tree-all-reduce"].exemplar
+        clone / taxonomy.load(clone).techniques["tree-all-reduce"].exemplar
     ).exists()
 
 

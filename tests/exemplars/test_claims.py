@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from atlas.knowledge import Technique, load
+from atlas.taxonomy import Technique, load
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from atlas.knowledge import Technique, load
 from atlas.mutants.parts import Parts, is_given, makes_a_task, parts
 from atlas.site.annotate import annotate
+from atlas.taxonomy import Technique, load
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]

@@ -14,9 +14,9 @@ import warm
 
 from atlas import emulate, record
 from atlas import measure as measuring
-from atlas.knowledge import Mutant, Technique, load
 from atlas.launch import LaunchError, torchrun
 from atlas.ranks import PRELOAD
+from atlas.taxonomy import Mutant, Technique, load
 from atlas.verdict import failed, judge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,8 +3,8 @@
 import pytest
 
 from atlas import record
-from atlas.knowledge import load
 from atlas.launch import LaunchError
+from atlas.taxonomy import load
 
 
 @pytest.mark.parametrize("name", ["data-filter", "data-spatial"])

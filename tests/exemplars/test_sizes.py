@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from atlas import measure as measuring
-from atlas.knowledge import Technique, load
 from atlas.launch import LaunchError
 from atlas.mutants.parts import parts
+from atlas.taxonomy import Technique, load
 from atlas.verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from atlas.knowledge import Technique, load
 from atlas.launch import launch
 from atlas.mutants.parts import parts
+from atlas.taxonomy import Technique, load
 from exemplars.runtime import World, run
 from exemplars.workload import Step, Task, Train
 

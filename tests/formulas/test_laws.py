@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from atlas.formulas import FORMULAS, law
 from atlas.formulas.ranges import AtLeast, Below, ranges
-from atlas.knowledge import Claim, load
+from atlas.taxonomy import Claim, load
 
 LAWS = [
     pytest.param(claim, id=f"{technique.id}-{claim.id}")

@@ -493,7 +493,7 @@ import {module}
     "module",
     [
         "atlas",
-        "atlas.knowledge",
+        "atlas.taxonomy",
         "atlas.planner",
         "atlas.script",
         "atlas.verdict",

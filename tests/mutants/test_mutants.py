@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from atlas.knowledge import Technique, load
 from atlas.mutants import equivalent, score, study, trial
 from atlas.mutants.equivalent import EquivalentError
 from atlas.mutants.mutations import Mutants, Mutation, chosen
 from atlas.mutants.parts import parts
+from atlas.taxonomy import Technique, load
 
 ROOT = Path(__file__).resolve().parents[2]
 ATLAS = load(ROOT)

@@ -18,7 +18,6 @@ from by_name import f
 from exact import CASES, CLUSTER, ROOT, Most, counted, four_networks, run, stack
 from exact_flops import FLOPS
 
-from atlas.knowledge import Technique, load
 from atlas.measure import measure
 from atlas.planner.errors import OracleError
 from atlas.planner.model import Model
@@ -39,6 +38,7 @@ from atlas.planner.strategy import (
 )
 from atlas.planner.transformer import transformer
 from atlas.record import read
+from atlas.taxonomy import Technique, load
 
 BACKENDS = ("gloo", "dry")
 FILES = (ROOT / "exemplars").glob("*/*/[!_]*.py")

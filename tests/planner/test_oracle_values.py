@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from atlas.knowledge import TaxonomyError
 from atlas.planner import budget, computing, presets
 from atlas.planner.cluster import Band, Cluster, Device, Level, Link
 from atlas.planner.errors import OracleError
@@ -32,6 +31,7 @@ from atlas.planner.strategy import (
     parse,
 )
 from atlas.planner.train import PRECISIONS, Train
+from atlas.taxonomy import TaxonomyError
 
 ROOT = Path(__file__).resolve().parents[2]
 

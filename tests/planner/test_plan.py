@@ -11,7 +11,7 @@ from clone import ROOT
 from command_line import app
 from typer.testing import CliRunner
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.planner import frameworks, presets
 from atlas.planner.commands import given
@@ -198,7 +198,7 @@ def test_the_list_names_every_preset_with_its_sources() -> None:
 
 
 def test_every_plan_that_the_site_suggests_can_be_made() -> None:
-    choose = knowledge.load(ROOT).choose
+    choose = taxonomy.load(ROOT).choose
     assert choose is not None
     for leaf in choose.leaves:
         done = atlas(*shlex.split(leaf.plan.command)[1:], "--json")

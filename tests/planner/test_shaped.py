@@ -15,7 +15,6 @@ import wired
 from leftovers import wait_until
 from wired import LINK, exchanging, networks
 
-from atlas.knowledge import find_root
 from atlas.launch import LaunchError, launch
 from atlas.planner.accuracy import exchanges, nodes, wire
 from atlas.planner.accuracy import shaped_study as study
@@ -25,6 +24,7 @@ from atlas.planner.accuracy.shaped_study import Case
 from atlas.planner.accuracy.timed import STEPS, timed
 from atlas.planner.accuracy.wire import Wire
 from atlas.site.shaped import findings, shaped_section
+from atlas.taxonomy import find_root
 
 MB = 1_000_000
 

@@ -7,11 +7,11 @@ import pytest
 from command_line import app
 from typer.testing import CliRunner
 
-from atlas.knowledge import find_root
 from atlas.race import NAMES, runs, study, sweep
 from atlas.race.courses import RANKS, Course, Name, network, task
 from atlas.race.strategies import ENTRIES, arguments, duration
 from atlas.record import RecordError
+from atlas.taxonomy import find_root
 from atlas.views.race import verdict
 
 SHORT = Course("digits", 12, 0.3, looks=3)

@@ -18,7 +18,7 @@ from by_name import f
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.formulas import FORMULAS
 from atlas.formulas.law import LawError
 from atlas.formulas.ranges import AtLeast, Below, ranges
@@ -501,7 +501,7 @@ def test_what_is_no_law_is_refused_with_its_text(text: str) -> None:
 
 
 def test_every_law_of_the_taxonomy_is_written(katex: quickjs.Context) -> None:
-    techniques = knowledge.load(ROOT).techniques.values()
+    techniques = taxonomy.load(ROOT).techniques.values()
     laws = [c.law for t in techniques for c in t.claims if c.law is not None]
     assert laws
     for law in laws:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from atlas.knowledge import Mutant, Sighting, Technique
 from atlas.mutants.score import Score
 from atlas.record import source_hash
 from atlas.script.latex import law_latex
@@ -34,6 +33,7 @@ from atlas.site import (
 )
 from atlas.site.scene import LIMIT, scene
 from atlas.site.text import fence, md, number
+from atlas.taxonomy import Mutant, Sighting, Technique
 from atlas.verdict import judge
 from atlas.views import proof
 from atlas.views.context import Context, read

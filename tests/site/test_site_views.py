@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from atlas.formulas import FORMULAS
-from atlas.knowledge import Choose, Technique
 from atlas.planner import presets, search
 from atlas.planner.train import Train
 from atlas.site import choose, coverage, families, grid, matrix, pages
+from atlas.taxonomy import Choose, Technique
 from atlas.views import sizes, standing
 from atlas.views.context import Context, read
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from atlas.knowledge import find_root
 from atlas.site import memory, race
+from atlas.taxonomy import find_root
 from atlas.views import context
 from atlas.views.race import said, study
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from atlas.knowledge import Fact, Relation, System, Use
 from atlas.site import address, chronology, compare, pages, system, systems
+from atlas.taxonomy import Fact, Relation, System, Use
 from atlas.views import standing
 from atlas.views.context import Context
 

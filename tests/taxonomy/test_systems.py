@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atlas.knowledge import Atlas, System, load
+from atlas.taxonomy import Atlas, System, load
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWEST = 110

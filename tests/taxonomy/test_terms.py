@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from atlas import bibtex
-from atlas.knowledge import Word
-from atlas.relation import parse
 from atlas.site import crosswalk, glossary, names, papers, surveys
 from atlas.site.slim import slim
 from atlas.site.text import slug
 from atlas.site.tips import Tips, anchor
+from atlas.taxonomy import Word, bibtex
+from atlas.taxonomy.relation import parse
 from atlas.views.context import Context, read
 from atlas.views.papers import entries
 

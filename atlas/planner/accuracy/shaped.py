@@ -75,7 +75,7 @@ def _known(only: list[str]) -> None:
 def _study(quick: bool, only: list[str], write: bool) -> None:
     from rich.console import Console
 
-    from atlas import knowledge
+    from atlas import taxonomy
     from atlas.planner.accuracy import shaped_study as study
 
     whole = not quick and not only
@@ -86,7 +86,7 @@ def _study(quick: bool, only: list[str], write: bool) -> None:
     }
     if whole:
         parts["swaps"] = study.swaps()
-    root = knowledge.find_root()
+    root = taxonomy.find_root()
     before = os.getloadavg()[0]
     found = _measured(parts)
     out = Console(highlight=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.bench.study import today, versions
 from atlas.launch import launch
 from atlas.planner.accuracy import wire as wires
@@ -230,7 +230,7 @@ def took_turns(r: Json) -> bool:
 
 def keep(root: Path, parts: dict[str, list[Json]], load: Sequence[float]) -> Path:
     """Write the whole study."""
-    known = knowledge.load(root).techniques
+    known = taxonomy.load(root).techniques
     machine = {
         "cores": os.cpu_count(),
         "kernel": platform.release(),

@@ -46,7 +46,7 @@ def accuracy(
 
 
 def _measured(nets: list[str], cases: list[str], write: bool) -> tuple[Any, Any]:
-    from atlas import knowledge
+    from atlas import taxonomy
     from atlas.planner.accuracy import study
     from atlas.planner.accuracy.networks import NETWORKS
 
@@ -64,7 +64,7 @@ def _measured(nets: list[str], cases: list[str], write: bool) -> tuple[Any, Any]
     except LaunchError as error:
         raise Wrong(f"{error.summary}; nothing was saved", 1) from None
     if write and not (nets or cases):
-        root = knowledge.find_root()
+        root = taxonomy.find_root()
         common.say(f"wrote {study.keep(root, rows).relative_to(root)}")
     return rows, study.summary(rows)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from atlas import knowledge
+from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Wrong
 from atlas.planner import presets
@@ -19,8 +19,8 @@ from atlas.planner.records import Recompute
 from atlas.planner.stages import units
 from atlas.planner.train import OPTIMIZERS, PRECISIONS, RECOMPUTE, Train
 from atlas.planner.transformer import transformer
-from atlas.typed import BAD, Reader
-from atlas.yamlmarks import Problem, Refused, read_text, read_tree
+from atlas.taxonomy.typed import BAD, Reader
+from atlas.taxonomy.yamlmarks import Problem, Refused, read_text, read_tree
 
 T = TypeVar("T")
 FILES = (".yaml", ".yml", ".json")
@@ -31,8 +31,8 @@ FILES = (".yaml", ".yml", ".json")
 
 def _stems(folder: str, incomplete: str) -> list[str]:
     try:
-        root = knowledge.find_root()
-    except knowledge.TaxonomyError:
+        root = taxonomy.find_root()
+    except taxonomy.TaxonomyError:
         return []
     found = sorted((root / "taxonomy" / folder).glob("*.yaml"))
     return [p.stem for p in found if p.stem.startswith(incomplete)]
@@ -192,7 +192,7 @@ def _read(path: Path, kind: type) -> tuple[Any, Reader]:
 
 def _raise(problems: Iterable[Problem]) -> None:
     if found := sorted(set(problems)):
-        raise knowledge.TaxonomyError([str(problem) for problem in found])
+        raise taxonomy.TaxonomyError([str(problem) for problem in found])
 
 
 def with_tokens(model: Model, tokens: int) -> Model:

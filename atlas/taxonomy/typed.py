@@ -27,7 +27,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from atlas.yamlmarks import Mapping, Mark, Node, Problem, Scalar, Sequence, shown
+from atlas.taxonomy.yamlmarks import (
+    Mapping,
+    Mark,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    shown,
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import bisect
 import re
 from dataclasses import dataclass
 
-from atlas.yamlmarks import Mark, Problem, shown
+from atlas.taxonomy.yamlmarks import Mark, Problem, shown
 
 TYPES = ("article", "book", "inproceedings", "misc", "phdthesis", "techreport")
 

@@ -16,8 +16,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from atlas import bibtex, knowledge
-from atlas.knowledge import Claim, Mutant, TaxonomyError, Technique, load
+from atlas import taxonomy
+from atlas.taxonomy import Claim, Mutant, TaxonomyError, Technique, bibtex, load
+from atlas.taxonomy import schema as schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 BAD = Path(__file__).parent / "data" / "bad"
@@ -288,7 +289,7 @@ def test_the_taxonomy_takes_less_than_a_second_to_read() -> None:
     thousands of tests have left: it doubles the time.
     """
     source = (
-        "import time; from pathlib import Path; from atlas.knowledge import load; "
+        "import time; from pathlib import Path; from atlas.taxonomy import load; "
         "begin = time.process_time(); load(Path()); print(time.process_time() - begin)"
     )
     done = subprocess.run(
@@ -368,11 +369,11 @@ def yaml_files() -> list[Path]:
 
 
 def test_the_committed_schemas_are_current() -> None:
-    for kind, made in knowledge.json_schema().items():
+    for kind, made in schemas.json_schema().items():
         path = ROOT / "taxonomy" / "schema" / f"{kind}.schema.json"
         text = path.read_text(encoding="utf-8")
-        assert text == knowledge.schema_text(made), (
-            "stale: run python -m atlas.knowledge --schema"
+        assert text == schemas.schema_text(made), (
+            "stale: run python -m atlas.taxonomy --schema"
         )
 
 
@@ -392,7 +393,7 @@ def test_every_file_names_its_schema_and_obeys_it(path: Path) -> None:
 def test_the_schema_refuses_what_the_loader_refuses(name: str) -> None:
     tree = yaml.safe_load((BAD / f"{name}.yaml").read_text(encoding="utf-8"))
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(tree, knowledge.json_schema()["technique"])
+        jsonschema.validate(tree, schemas.json_schema()["technique"])
 
 
 # From outside
@@ -402,13 +403,13 @@ def test_the_root_is_found_from_below_and_from_elsewhere(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small / "taxonomy" / "systems")
-    assert knowledge.find_root() == small
+    assert taxonomy.find_root() == small
     monkeypatch.chdir(tmp_path)
-    assert knowledge.find_root() == ROOT
+    assert taxonomy.find_root() == ROOT
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "atlas.knowledge", *arguments]
+    command = [sys.executable, "-m", "atlas.taxonomy", *arguments]
     return subprocess.run(
         command,
         cwd=cwd,
@@ -432,11 +433,11 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(small: Path) -> None:
 def test_the_schemas_can_be_written_anew(small: Path) -> None:
     assert run("--schema", cwd=small).returncode == 0
     made = sorted(p.name for p in (small / "taxonomy/schema").iterdir())
-    assert made == [f"{kind}.schema.json" for kind in sorted(knowledge.json_schema())]
+    assert made == [f"{kind}.schema.json" for kind in sorted(schemas.json_schema())]
 
 
 def test_reading_the_taxonomy_imports_no_torch() -> None:
-    code = "import sys, atlas.knowledge as k; k.load(); print('torch' in sys.modules)"
+    code = "import sys, atlas.taxonomy as k; k.load(); print('torch' in sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

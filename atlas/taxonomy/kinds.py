@@ -1,7 +1,7 @@
 """What the taxonomy holds: axes, techniques, systems, surveys and papers, as types.
 
-The annotations are the schema: `atlas.typed` reads YAML by them and describes them
-to editors. A comment that a reader of the YAML needs is the key's own sentence.
+The annotations are the schema: `typed.py` reads YAML by them and describes them to
+editors. A comment that a reader of the YAML needs is the key's own sentence.
 """
 
 # key() is dataclasses.field() with a sentence: no shared default.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from atlas.typed import Ref, Rule, given, key, pattern
+from atlas.taxonomy.typed import Ref, Rule, given, key, pattern
 
 TAXONOMY = "taxonomy"  # the folder
 

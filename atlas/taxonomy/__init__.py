@@ -1,0 +1,86 @@
+"""The taxonomy, read from taxonomy/ into frozen types, every problem found at once.
+
+    from atlas import taxonomy
+    atlas = taxonomy.load()
+    atlas.techniques["ring-all-reduce"].claims
+
+A problem is one line, `file:line:column: what: expected`. Where a system stands on
+the axes is this project's own classification, made along the surveys' dimensions;
+each cell carries its source, and says whether that source was read.
+
+    python -m atlas.taxonomy            check the taxonomy
+    python -m atlas.taxonomy --schema   and write taxonomy/schema/*.json for editors
+"""
+
+from atlas.taxonomy.kinds import (
+    Ambiguity,
+    Answer,
+    Atlas,
+    Axis,
+    Cell,
+    Choose,
+    Claim,
+    Comparison,
+    Concept,
+    Crosswalk,
+    Fact,
+    Family,
+    Leaf,
+    Mutant,
+    OptimizerLocation,
+    Paper,
+    Parallelism,
+    Plan,
+    Production,
+    Quantity,
+    Question,
+    Ranks,
+    Relation,
+    Sighting,
+    Survey,
+    System,
+    Technique,
+    Term,
+    Topology,
+    Use,
+    Word,
+)
+from atlas.taxonomy.loader import TaxonomyError, find_root, load, technique
+
+__all__ = [
+    "Ambiguity",
+    "Answer",
+    "Atlas",
+    "Axis",
+    "Cell",
+    "Choose",
+    "Claim",
+    "Comparison",
+    "Concept",
+    "Crosswalk",
+    "Fact",
+    "Family",
+    "Leaf",
+    "Mutant",
+    "OptimizerLocation",
+    "Paper",
+    "Parallelism",
+    "Plan",
+    "Production",
+    "Quantity",
+    "Question",
+    "Ranks",
+    "Relation",
+    "Sighting",
+    "Survey",
+    "System",
+    "TaxonomyError",
+    "Technique",
+    "Term",
+    "Topology",
+    "Use",
+    "Word",
+    "find_root",
+    "load",
+    "technique",
+]
