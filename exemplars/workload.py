@@ -30,7 +30,6 @@ CONTEXT = 16  # letters a prediction may look at
 class Step(NamedTuple):
     """What one step of training did, as this rank saw it."""
 
-    samples: int
     loss: float
     #: What one would keep of this rank: its copy of the model, or its part.
     #: By reference, and empty where another rank holds it.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atlas.launch import launch
 from atlas.race.courses import RANKS, Course, evaluate, task
-from atlas.race.strategies import ENTRIES, Entry, arguments
+from atlas.race.strategies import ENTRIES, Entry, arguments, samples_of
 from atlas.timeline import virtual
 from exemplars.runtime import World, meter, span
 
@@ -39,10 +39,10 @@ def on_rank(w: World, name: str, course: Course) -> dict[str, Any]:
     """What one rank does, and what it saw."""
     entry, samples, ages = ENTRIES[name], 0, list[int]()
     looks = Looks(course.samples / course.looks, course.looks)
-    given = arguments(entry, course, w.rank)
+    given, taken = arguments(entry, course, w.rank), samples_of(entry, course)
     with meter() as moved:
         for step in entry.train(w, task(course), **given):
-            samples += step.samples
+            samples += taken
             if step.weights:  # or else another rank holds them
                 ages.append(step.age)
                 looks(samples, step.weights)

@@ -63,6 +63,11 @@ def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
     return {name: value for name, value in offered.items() if name in asked}
 
 
+def samples_of(entry: Entry, course: Course) -> int:
+    """What one step has learned from: the whole batch, or what a worker pushed."""
+    return course.share * (entry.period or 1) if entry.clocked else course.batch
+
+
 def _steps(entry: Entry, course: Course) -> int:
     """Steps in which all samples are taken; a server takes none itself."""
     if entry.technique == "stale-synchronous-parallel":

@@ -86,7 +86,7 @@ def train(
 ) -> Iterator[Step]:
     """SGD in which thin factors travel."""
     model = task.model().to(w.device)
-    weights = [p for p in model.parameters() if p.requires_grad]
+    weights = list(model.parameters())
     matrices = [p for p in weights if p.dim() > 1]
     vectors = [p for p in weights if p.dim() == 1]
     factors = [compressor(w, m.detach(), factor_rank) for m in matrices]
@@ -100,7 +100,7 @@ def train(
         with torch.no_grad():
             for p, update in zip(matrices + vectors, thin + whole):
                 p.sub_(update, alpha=rate)
-        yield Step(local_batch * w.size, loss.item(), weights)
+        yield Step(loss.item(), weights)
 
 
 def reference(

@@ -99,7 +99,7 @@ def train(
 ) -> Iterator[Step]:
     """SGD in which one bit of each entry travels."""
     model = task.model().to(w.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     weights = parameters_to_vector(parameters).detach()
     #: One compressor per rank for the whole run: its error is state, and
     #: belongs into a checkpoint as an optimizer's momentum does.
@@ -113,7 +113,7 @@ def train(
             sent = one_bit.compress(parameters_to_vector(grads))
         weights = weights - rate / w.size * sum_of_all(*sent, len(weights))
         vector_to_parameters(weights, parameters)
-        yield Step(local_batch * w.size, loss.item(), parameters)
+        yield Step(loss.item(), parameters)
 
 
 def reference(

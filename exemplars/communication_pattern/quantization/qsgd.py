@@ -91,7 +91,7 @@ def train(
     """SGD in which a byte of each entry travels."""
     q = QSGD(bucket=bucket, levels=levels)
     model = task.model().to(w.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     weights = parameters_to_vector(parameters).detach()
     for step in range(steps):
         number = step * w.size + w.rank
@@ -105,7 +105,7 @@ def train(
             sent = q.quantize(parameters_to_vector(grads), number)
         weights = weights - rate / w.size * q.sum_of_all(*sent)
         vector_to_parameters(weights, parameters)
-        yield Step(local_batch * w.size, loss.item(), parameters)
+        yield Step(loss.item(), parameters)
 
 
 def reference(

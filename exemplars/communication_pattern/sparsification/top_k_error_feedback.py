@@ -81,7 +81,7 @@ def train(
 ) -> Iterator[Step]:
     """SGD in which only the largest entries travel."""
     model = task.model().to(w.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     weights = parameters_to_vector(parameters).detach()
     top_k = TopK(weights, kept=kept)
     for step in range(steps):
@@ -95,7 +95,7 @@ def train(
         #: although no rank has seen another's whole gradient.
         weights = weights - rate / w.size * sum_of_all(*sent, len(weights))
         vector_to_parameters(weights, parameters)
-        yield Step(local_batch * w.size, loss.item(), parameters)
+        yield Step(loss.item(), parameters)
 
 
 def reference(
@@ -112,9 +112,11 @@ def reference(
         for r in range(w.size):
             number = step * w.size + r
             whole = unsent[r] + slope(task, model, number, local_batch)
-            #: By sorting and a threshold: not as the mechanism picks them.
-            least = whole.abs().sort().values[-kept]
-            sent = whole.where(whole.abs() >= least, 0.0)
+            #: Of equal entries topk may take any, so it is asked again: a
+            #: threshold would take all of them.
+            largest = whole.abs().topk(kept).indices
+            sent = torch.zeros_like(whole)
+            sent[largest] = whole[largest]
             unsent[r] = whole - sent
             total = total + sent
         weights.grad = total / w.size

@@ -58,7 +58,7 @@ def train(
 ) -> Iterator[Step]:
     """SGD on one server and p-1 workers, who share each batch."""
     model = task.model().to(w.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     #: One vector travels, and the parameters are views of it: weights that
     #: are pulled are in the model at once.
     weights = parameters_to_vector(parameters).detach()
@@ -66,16 +66,17 @@ def train(
     for step in range(steps):
         if w.rank == 0:
             serve(weights, rate)
-            yield Step(batch, float("nan"), parameters)
+            yield Step(float("nan"), parameters)
             continue
         x, y = task.batch(step, batch)
         mine = torch.arange(batch).tensor_split(w.size - 1)[w.rank - 1]
         with span("compute", label=step, cost=3):
             loss = task.loss(model, x[mine].to(w.device), y[mine].to(w.device))
             #: Divided by the whole batch: the server only has to add.
-            grads = torch.autograd.grad(loss / y.numel(), parameters)
+            loss = loss / y.numel()
+            grads = torch.autograd.grad(loss, parameters)
         push_and_pull(parameters_to_vector(grads), weights)
-        yield Step(batch, loss.item() / y.numel(), parameters)
+        yield Step(loss.item(), parameters)
 
 
 def reference(

@@ -100,7 +100,7 @@ def train(
             #: The loss is float32 still; the scale matters on the way back.
             (loss * scale).backward()
         model.step()
-        yield Step(batch, loss.item(), model.masters)
+        yield Step(loss.item(), model.masters)
 
 
 def reference(

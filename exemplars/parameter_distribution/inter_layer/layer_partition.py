@@ -116,7 +116,7 @@ def train(
         loss = there_and_back(w, part, part.entering(x), labels, cost)
         optimizer.step()
         optimizer.zero_grad()
-        yield Step(samples=batch, loss=loss, weights=weights)
+        yield Step(loss, weights)
 
 
 def reference(

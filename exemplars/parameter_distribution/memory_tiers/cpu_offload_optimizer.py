@@ -118,7 +118,7 @@ def train(
             loss = task.loss(model, x, y) * w.size / batch
             loss.backward()
         optimizer.step()
-        yield Step(batch, loss.item(), [*model.parameters()])
+        yield Step(loss.item(), [*model.parameters()])
 
 
 def main(

@@ -86,7 +86,7 @@ def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
             weights.tensor_split(w.size)[w.rank].sub_(total, alpha=0.1)
         with span("pull"):
             pull(weights)
-        yield Step(batch, loss.item(), [weights])
+        yield Step(loss.item(), [weights])
 
 
 def reference(w: World, task: Task, batch: int, steps: int) -> Tensor:

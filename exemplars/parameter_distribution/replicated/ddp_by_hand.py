@@ -133,7 +133,7 @@ def train(
                 loss = task.loss(model, x[part], y[part]) * share
                 loss.backward()
         sgd.step()
-        yield Step(batch, loss.item(), [*model.parameters()])
+        yield Step(loss.item(), [*model.parameters()])
 
 
 def sizes_of(letters: Tensor, places: Tensor, *more: Tensor) -> dict[str, int]:

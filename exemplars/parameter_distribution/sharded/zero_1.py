@@ -130,7 +130,7 @@ def train(
                 loss = task.loss(model, x[part], y[part]) * w.size / batch
                 loss.backward()
         optimizer.step()
-        yield Step(batch, loss.item(), [*model.parameters()])
+        yield Step(loss.item(), [*model.parameters()])
 
 
 def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:

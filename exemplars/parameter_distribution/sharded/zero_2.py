@@ -139,7 +139,7 @@ def train(
             #: Every micro-batch scatters: nothing whole is left to add to.
             loss.backward()
         optimizer.step()
-        yield Step(batch, loss.item(), [*model.parameters()])
+        yield Step(loss.item(), [*model.parameters()])
 
 
 def main(

@@ -136,7 +136,7 @@ def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
             loss.backward()
         #: Element-wise, so a shard is updated as the whole would be.
         adam.step()
-        yield Step(batch, loss.item(), [*model.parameters()])
+        yield Step(loss.item(), [*model.parameters()])
 
 
 def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:

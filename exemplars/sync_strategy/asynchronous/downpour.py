@@ -73,7 +73,7 @@ def serve(
             #: they were read: that is the idea, and its price.
             weights -= rate * gradient
             #: The server knows no loss: only gradients travel.
-            yield Step(samples, nan, [weights], age=version - read_at[q])
+            yield Step(nan, [weights], age=version - read_at[q])
             version += 1
 
 
@@ -91,7 +91,7 @@ def work(
             loss = task.loss(model, x.to(w.device), y.to(w.device)) / y.numel()
             gradients = torch.autograd.grad(loss, list(model.parameters()))
         dist.send(parameters_to_vector(gradients), 0)
-        yield Step(samples, loss.item())
+        yield Step(loss.item())
 
 
 def train(

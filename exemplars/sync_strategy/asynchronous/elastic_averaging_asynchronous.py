@@ -83,7 +83,7 @@ def train(
         #: Time is virtual, so the center knows by name who comes next.
         for q in meetings(range(1, w.size), duration, period, clock):
             answer(x, q, alpha)
-            yield Step(period * local_batch, float("nan"), [x])
+            yield Step(float("nan"), [x])
         return
     #: From here on the model computes with the memory of x: what a step or a
     #: meeting does to the one, it does to the other.
@@ -98,7 +98,7 @@ def train(
             x -= rate * parameters_to_vector(slope)
         if (step + 1) % period == 0:
             meet(x, alpha)
-        yield Step(local_batch, loss.item())
+        yield Step(loss.item())
 
 
 def reference(w: World, slowdown: int, size: dict[str, Any]) -> Tensor:

@@ -89,7 +89,7 @@ def train(
         #: At the weights before the mixing, though it is subtracted after it:
         #: this is what lets messages and gradient overlap.
         x = finish(x, works, theirs) - rate * parameters_to_vector(slope)
-        yield Step(local_batch * w.size, loss.item(), [x])
+        yield Step(loss.item(), [x])
 
 
 def mix(x: Tensor, rounds: int) -> Iterator[Tensor]:

@@ -100,7 +100,7 @@ def train(
             loss = layer.learn(h, dh, labels)
         if x.grad is not None:
             dist.send(x.grad.contiguous(), w.rank - 1)
-        yield Step(samples=batch, loss=loss, weights=layer.kept)
+        yield Step(loss, layer.kept)
 
 
 def reference(

@@ -103,7 +103,7 @@ def train(
         if w.rank < w.size - 1:
             dist.send(h.detach(), w.rank + 1)
         loss = layer.learn(x, h, labels, step, backward)
-        yield Step(samples=batch, loss=loss, weights=layer.kept)
+        yield Step(loss, layer.kept)
 
 
 def reference(

@@ -91,7 +91,7 @@ def train(
             outer.meet(x)
             vector_to_parameters(x, model.parameters())
         #: Between meetings one would keep the start: all ranks agree on it.
-        yield Step(local_batch * w.size, loss.item(), [outer.start])
+        yield Step(loss.item(), [outer.start])
 
 
 def reference(w: World, task: Task, size: dict[str, Any]) -> Tensor:

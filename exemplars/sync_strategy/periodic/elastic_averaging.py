@@ -80,7 +80,7 @@ def train(
         if ends_a_period(step, steps, period):
             #: p workers pull at once, so each may pull only 1/p as hard.
             meet(x, center, beta / w.size)
-        yield Step(local_batch * w.size, loss.item(), [center])
+        yield Step(loss.item(), [center])
 
 
 def reference(w: World, task: Task, size: dict[str, Any]) -> list[Tensor]:

@@ -36,7 +36,7 @@ UNEVEN = jitter(spread=1.0)  # a step takes 1 to 2 virtual seconds
 
 def local_step(model: nn.Module, loss: Tensor, rate: float) -> None:
     """Plain SGD; no other rank takes part."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     gradients = torch.autograd.grad(loss, parameters)
     with torch.no_grad():
         for p, g in zip(parameters, gradients):
@@ -86,7 +86,7 @@ def train(
         if ends_a_period(step, steps, period):
             average(model)
         kept = list(model.parameters())
-        yield Step(local_batch * w.size, loss.item(), kept)
+        yield Step(loss.item(), kept)
 
 
 def reference(

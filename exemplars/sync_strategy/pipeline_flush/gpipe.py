@@ -105,7 +105,7 @@ def train(
         #: forward and backward through the same weights.
         optimizer.step()
         optimizer.zero_grad()
-        yield Step(samples=batch, loss=loss, weights=weights)
+        yield Step(loss, weights)
 
 
 def layers(w: World, held: Held | None = None) -> nn.Sequential:

@@ -130,7 +130,7 @@ def train(
         #: weights on its way back than on its way out.
         optimizer.step()
         optimizer.zero_grad()
-        yield Step(samples=batch, loss=loss, weights=weights)
+        yield Step(loss, weights)
 
 
 def layers(w: World, held: Held | None = None) -> nn.Sequential:

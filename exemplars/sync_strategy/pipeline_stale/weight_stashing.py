@@ -118,7 +118,7 @@ def train(
                 outgoing, age = stage.backward(i, dy)
             target = w.rank - 1
             loss = y.item() if stage.part.last else float("nan")
-            yield Step(batch, loss, [*stage.part.layers.parameters()], age)
+            yield Step(loss, [*stage.part.layers.parameters()], age)
     #: What the last backward made has yet to leave.
     exchange(outgoing, target, None, -1)
 

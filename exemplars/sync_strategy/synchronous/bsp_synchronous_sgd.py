@@ -76,7 +76,7 @@ def train(
     #: Every rank builds the same model from the same seed, so nothing has to
     #: be broadcast before the first step.
     model = task.model().to(w.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = list(model.parameters())
     for step in range(steps):
         x, y = task.batch(step, batch)
         #: Shares differ by one sample where p does not divide the batch.
@@ -93,7 +93,7 @@ def train(
         with span("update", label=step, cost=update), torch.no_grad():
             for p, g in zip(parameters, gradients):
                 p.sub_(g, alpha=rate)
-        yield Step(samples=batch, loss=loss.item(), weights=parameters)
+        yield Step(loss.item(), parameters)
 
 
 def reference(
