@@ -102,7 +102,7 @@ def exchange(x: Tensor) -> None:
     """Sum x over all ranks, in place."""
     #: Say here why it is done like this.
     #:
-    #: A comment that begins with "#:" stands beside its code on the page. An
+    #: Comments with a colon, like this one, stand beside the code on the page. An
     #: exemplar has six to ten of them, where a student would stop.
     dist.all_reduce(x)
 

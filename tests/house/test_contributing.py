@@ -34,7 +34,7 @@ def commands(text: str) -> list[str]:
 def copy(tmp_path: Path) -> Path:
     """The repository, but for what is built."""
     made = clones.make(tmp_path)
-    ignore = shutil.ignore_patterns("__pycache__", "*.json")
+    ignore = shutil.ignore_patterns("__pycache__")
     for part in ALSO:
         shutil.copytree(ROOT / part, made / part, ignore=ignore)
     for path in ROOT.glob("*.*"):
