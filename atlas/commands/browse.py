@@ -203,10 +203,12 @@ def _table(atlas: Atlas, axis: Axis, found: list[Technique], width: int) -> "Tab
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=width + 4)
     table.add_column()
+    named = {facet.id: facet.name.lower() for facet in axis.facets}
     for family in axis.families:
         members = [t for t in found if t.family == family.id]
         if members:
-            table.add_row(Text(f"  {family.id}", style="dim"))
+            of = Text(f"  {named[family.facet]}: ", style="dim")
+            table.add_row(of.append(family.id))
         for t in members:
             about = Text(f"{t.summary}\n").append(proven(atlas, t), "green")
             table.add_row(f"    [cyan]{t.id}[/]", about)

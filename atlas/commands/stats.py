@@ -10,6 +10,7 @@ from atlas.taxonomy import Atlas
 
 #: What the atlas set out to hold at least.
 TARGETS = {"systems": 110, "terms": 120, "bad_files": 40}
+SHOWN = 4  # outdated records that are named; --json has all
 BAD_FILES = "tests/taxonomy/data/bad"
 
 
@@ -46,6 +47,7 @@ def count(atlas: Atlas) -> dict[str, Any]:
     written = sum(common.written(atlas, t) for t in techniques)
     return {
         "axes": len(atlas.axes),
+        "facets": sum(len(axis.facets) for axis in atlas.axes),
         "families": len(atlas.families),
         "families_covered": len({(t.axis, t.family) for t in techniques}),
         "techniques": len(techniques),
@@ -86,15 +88,17 @@ def _aliases(atlas: Atlas) -> int:
 
 
 def _lines(c: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield str(c["axes"]), "axes"
+    yield str(c["axes"]), f"axes with {c['facets']} facets"
     yield str(c["families"]), f"families, {c['families_covered']} with a technique"
     with_, without = c["exemplars"], c["without_exemplar"]
     about = f"techniques, {with_} with an exemplar and {without} without"
     yield str(c["techniques"]), about
     records = ", ".join(f"{n} {m}" for m, n in c["records"].items())
     yield str(sum(c["records"].values())), f"records: {records}"
-    stale = f"outdated records: {', '.join(c['stale'])}"
-    yield str(len(c["stale"])), stale if c["stale"] else "outdated records"
+    first, more = c["stale"][:SHOWN], len(c["stale"]) - SHOWN
+    named = ", ".join([*first, f"{more} more"] if more > 0 else first)
+    stale = f"outdated records: {named}" if named else "outdated records"
+    yield str(len(c["stale"])), stale
     yield from ((str(c[k]), k) for k in ("claims", "mutants", "formulas"))
     yield str(c["systems"]), f"systems{_target(c, 'systems')}"
     read, unread = c["cells"]["verified"], c["cells"]["unverified"]

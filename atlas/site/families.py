@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from atlas.site import address, race
 from atlas.site.overview import proven
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front
-from atlas.taxonomy import Axis, Claim, Family, System, Technique
+from atlas.taxonomy import Axis, Claim, Facet, Family, System, Technique
 from atlas.views import proof, sizes, standing
 from atlas.views.context import Context
 from atlas.views.proof import COUNTED
@@ -34,6 +35,7 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         axis=axis,
         front=markup(front(axis.name, description=axis.question)),
         styles=markup(address.assets(here, *ASSETS)),
+        facets=[_facet(ctx, facet) for facet in axis.facets],
         families=[(f, found, _members(ctx, f)) for f, found in groups],
         kinds=[title for _, title in kinds],
         rows=rows if techniques else [],
@@ -43,6 +45,12 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         n=sizes.N,
     )
     return made.strip() + "\n"
+
+
+def _facet(ctx: Context, facet: Facet) -> dict[str, Any]:
+    """A facet with the techniques of each of its families."""
+    families = [(f, ctx.of_family(f.axis, f.id)) for f in facet.families]
+    return {**vars(facet), "families": families}
 
 
 def _race(ctx: Context, axis: Axis, here: str) -> Iterator[str]:
@@ -64,6 +72,7 @@ def family_page(ctx: Context, axis: Axis, family: Family) -> str:
         here=here,
         axis=axis,
         family=family,
+        facet=next(f for f in axis.facets if f.id == family.facet),
         front=markup(front(family.name, description=family.summary)),
         styles=markup(address.assets(here, *ASSETS)),
         techniques=[(t, markup(proven(ctx, t))) for t in found],

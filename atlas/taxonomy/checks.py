@@ -16,6 +16,7 @@ from atlas.taxonomy.kinds import (
     Comparison,
     Concept,
     Crosswalk,
+    Facet,
     Fact,
     Family,
     Leaf,
@@ -40,6 +41,7 @@ from atlas.taxonomy.yamlmarks import shown
 
 Named = (
     Axis
+    | Facet
     | Family
     | Claim
     | Mutant
@@ -61,6 +63,18 @@ def check_once(things: Iterable[Named], reader: Reader) -> None:
             what = f"id {shown(thing.id)} occurs twice"
             reader.note(reader.place(thing, "id"), what, "each id once")
         seen.add(thing.id)
+
+
+def check_facets(axis: Axis, reader: Reader) -> None:
+    """Ids once; a facet with one family has a default, or there is no choice."""
+    check_once(axis.facets, reader)
+    check_once(axis.families, reader)
+    for facet in axis.facets:
+        if facet.default is None and len(facet.families) < 2:
+            what = f"{shown(facet.id)} has one family and no default"
+            reader.note(
+                reader.place(facet, "families"), what, "a choice of two or more"
+            )
 
 
 def check_words(words: tuple[Word, ...], reader: Reader) -> None:

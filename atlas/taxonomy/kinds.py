@@ -60,18 +60,40 @@ ClusterId = Annotated[str, Ref("cluster")]
 
 @dataclass(frozen=True)
 class Family:
-    """A family of techniques: one answer to its axis's question."""
+    """A family of techniques: one answer to its facet's question."""
 
     id: Id = key("the family's name in paths")
     name: Text = key("the family's name in sentences")
     summary: Text = key("one sentence: what its techniques have in common")
     explains: Text | None = key("what the choice means, a paragraph", default=None)
     axis: str = given(default="")
+    facet: str = given(default="")
 
     @property
     def path(self) -> str:
         """The family's path, "axis/family"."""
         return f"{self.axis}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What a run answers where it uses no family of a facet."""
+
+    id: Id = key("its name in data")
+    name: Text = key("its name in sentences")
+    summary: Text = key("one sentence: what it means")
+
+
+@dataclass(frozen=True)
+class Facet:
+    """A part of an axis's question: a run gives exactly one answer to it."""
+
+    id: Id = key("the facet's name in data")
+    name: Text = key("the facet's name in sentences")
+    question: Text = key("the question that its families answer")
+    told_by: Text = key("by what test one tells its families apart")
+    families: tuple[Family, ...] = key("the closed list of answers")
+    default: Usual | None = key("the answer that needs no technique", default=None)
 
 
 @dataclass(frozen=True)
@@ -81,13 +103,18 @@ class Axis:
     id: Id = key("the axis's name in paths")
     name: Text = key("the axis's name in sentences")
     question: Text = key("the question that its families answer")
-    families: tuple[Family, ...] = key("the closed list of answers")
+    facets: tuple[Facet, ...] = key("its independent sub-questions")
     explains: tuple[Text, ...] = key("what the choice is, by paragraphs", default=())
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families of all its facets."""
+        return tuple(f for facet in self.facets for f in facet.families)
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes and their families: the closed vocabulary of the atlas."""
+    """The axes, their facets and families: the closed vocabulary of the atlas."""
 
     axes: tuple[Axis, ...] = key("the axes, in the order in which pages show them")
 

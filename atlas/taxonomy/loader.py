@@ -408,14 +408,21 @@ def _by_key(paper: Paper) -> str:
 
 
 def _read_axes(reader: Reader, node: Node) -> tuple[Axis, ...]:
-    """The axes; each family learns which axis lists it."""
+    """The axes; each family learns which facet of which axis lists it."""
     made = reader.record(node, Axes)
     if made is BAD:
         return ()
     checks.check_once(made.axes, reader)
-    axes: list[Axis] = []
     for axis in made.axes:
-        checks.check_once(axis.families, reader)
-        named = tuple(dataclasses.replace(f, axis=axis.id) for f in axis.families)
-        axes.append(dataclasses.replace(axis, families=named))
-    return tuple(axes)
+        checks.check_facets(axis, reader)
+    return tuple(_named(axis) for axis in made.axes)
+
+
+def _named(axis: Axis) -> Axis:
+    facets = []
+    for facet in axis.facets:
+        families = tuple(
+            dataclasses.replace(f, axis=axis.id, facet=facet.id) for f in facet.families
+        )
+        facets.append(dataclasses.replace(facet, families=families))
+    return dataclasses.replace(axis, facets=tuple(facets))

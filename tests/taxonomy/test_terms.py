@@ -12,7 +12,7 @@ import pytest
 
 from atlas.site import crosswalk, glossary, names, papers, surveys
 from atlas.site.slim import slim
-from atlas.site.text import slug
+from atlas.site.text import md, slug
 from atlas.site.tips import Tips, anchor
 from atlas.taxonomy import Word, bibtex
 from atlas.taxonomy.relation import parse
@@ -230,10 +230,10 @@ def test_a_survey_s_page_counts_from_the_data(
         named = [t for t in ctx.atlas.techniques.values() if v.id in t.surveys]
         run = [t for t in named if ctx.runs(t.id, "gloo")]
         text = str(made[f"surveys/{v.id}.md"])
-        assert f"It names {len(named)} techniques of the atlas" in text
-        assert f"of the atlas, {len(run)} of which run here, and " in text
+        assert f"The survey names {len(named)} techniques and " in text
+        assert f"; {len(run)} of the techniques run here." in text
         for t in named:
-            assert f"(../{t.path}.md) | {surveys.md(t.surveys[v.id])} |" in text
+            assert f"(../{t.path}.md) | {md(t.surveys[v.id])} |" in text
         for s in ctx.atlas.systems.values():
             assert (f"(../systems/{s.id}.md)" in text) == (v.id in s.surveys)
 
