@@ -7,6 +7,7 @@ rank's, a function of the rank, or the largest of all ranks.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +15,14 @@ from atlas.formulas.parts import chunk
 from atlas.planner.cluster import Cluster, Device, Level, Link
 from atlas.planner.mesh import mesh
 from atlas.planner.model import Layer, Model
-from atlas.planner.network import Item, convolution, unchannelled
+from atlas.planner.network import Item, convolution, network, unchannelled
 from atlas.planner.predict import predict
 from atlas.planner.prediction import Collective, Prediction
 from atlas.planner.records import Work
 from atlas.planner.strategy import Axis, Strategy
 from atlas.planner.traffic import inside, sites_of
 from atlas.planner.train import OPTIMIZERS, PRECISIONS, Train
+from atlas.planner.transformer import transformer
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = Cluster(
@@ -123,7 +125,67 @@ def share(p: int, r: int, samples: int, micros: int = 1) -> int:
     return max(chunk(samples, p * micros, r * micros + k) for k in range(micros))
 
 
-# Networks
+# Networks: their sizes are read from the exemplars' own
+
+
+def perceptron(*widths: int) -> Model:
+    """Linear layers, one after the other."""
+    before, *after = widths
+    return network("mlp", (before,), [Item(linear=width) for width in after])
+
+
+def digits_network() -> Model:
+    """The perceptron that learns digits."""
+    from torch import nn
+
+    from exemplars.workload import digits
+
+    linears = [m for m in digits.model().modules() if isinstance(m, nn.Linear)]
+    return perceptron(linears[0].in_features, *(m.out_features for m in linears))
+
+
+def letters_network() -> Model:
+    """The transformer that learns letters."""
+    from exemplars.workload import CONTEXT, Block, characters
+
+    parts: list[Any] = [*characters.model().children()]
+    blocks = [part for part in parts if isinstance(part, Block)]
+    return transformer(
+        "gpt",
+        layers=len(blocks),
+        width=blocks[0].out.in_features,
+        heads=blocks[0].heads,
+        vocabulary=parts[-1].out_features,
+        tokens=CONTEXT,
+        dropout=False,
+    )
+
+
+def spilled_widths(g: Given) -> list[int]:
+    """Of the inputs of the layers that are spilled, and of the output."""
+    import torch
+
+    from exemplars.parameter_distribution.memory_tiers.model_spilling import network
+    from exemplars.runtime import World
+
+    alone = World(rank=0, size=1, device=torch.device("cpu"))
+    matrices = network(alone, g["layers"], g["width"])
+    return [len(matrices[0]), *(matrix.shape[1] for matrix in matrices)]
+
+
+def searched_widths(g: Given) -> list[int]:
+    """Of the layers for which a strategy is searched, four times as wide inside."""
+    width = g["width"]
+    widths = [width, width, 4 * width, width, width]
+    assert sum(a * b for a, b in pairwise(widths)) == g["elements"]
+    return widths
+
+
+def image_network(g: Given) -> Model:
+    """The one convolution that the halo exchange is shown with; it has four filters."""
+    image = (g["channels"], g["rows"], g["columns"])
+    layer, _ = convolution(image, Item(kernel=g["kernel"]), 4)
+    return Model("image", "cnn", (layer,))
 
 
 def four_networks() -> Model:

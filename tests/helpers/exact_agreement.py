@@ -1,7 +1,20 @@
 """Cases: how replicas agree, and where their state is."""
 
 from by_name import f
-from exact import Expected, Given, case, run, share, spread, stack, state, total
+from exact import (
+    Expected,
+    Given,
+    case,
+    digits_network,
+    letters_network,
+    run,
+    share,
+    spilled_widths,
+    spread,
+    stack,
+    state,
+    total,
+)
 
 from atlas.planner.model import Layer, Model
 from atlas.planner.network import Item, network
@@ -21,29 +34,26 @@ from atlas.planner.strategy import (
     Zero,
 )
 from atlas.planner.train import OPTIMIZERS, PRECISIONS
-from atlas.planner.transformer import transformer
 
 
-def rows_kept(
-    p: int, g: Given, found: Prediction, micros: int, scalars: int = 0
-) -> Expected:
-    """Activations: a row's as predicted, its scores, and where all rows lie.
+def kept(p: int, g: Given, whole: float, row: float, fixed: float) -> Expected:
+    """Activations: a batch, what a rank saves of each of its rows, and a little more.
 
     A rank's rows are a view of all of them, and what autograd saves is counted by its
     storage; so are their labels. The next batch is there before the last has gone.
     """
-    row = found.memory.activations + g["width"] * 8
-    whole = g["batch"] * (g["width"] + 1) * 8
+    batches, micros = min(2, g["steps"]), g.get("microbatches", 1)
     return {
         "memory.peak.activations": lambda r: max(
-            whole + row * share(p, r, g["batch"], micros) + 8 * scalars, 2 * whole
+            whole + row * share(p, r, g["batch"], micros) + fixed, batches * whole
         )
     }
 
 
-def spilled_widths(g: Given) -> list[int]:
-    """Of the layers' inputs, and of the output, as the exemplar makes them."""
-    return [3 + (5 + 7 * i) % g["width"] for i in range(g["layers"] + 1)]
+def rows_kept(p: int, g: Given, found: Prediction) -> Expected:
+    """Of a row as predicted, and its scores; the loss keeps the labels' weight."""
+    row = found.memory.activations + g["width"] * 8
+    return kept(p, g, whole=g["batch"] * (g["width"] + 1) * 8, row=row, fixed=8)
 
 
 def held(found: Prediction) -> Expected:
@@ -66,7 +76,7 @@ def _(p: int, g: Given) -> Expected:
         **held(found),
         # Gradients are packed for the exchange only, and padded then.
         "memory.peak.gradients": found.memory.gradients - padding,
-        **rows_kept(p, g, found, micros=g["microbatches"]),
+        **rows_kept(p, g, found),
         "volume": g["steps"] * total(found, "wire"),
         "state": state(found) - padding,
         "calls": g["steps"] * total(found, "count"),
@@ -84,7 +94,7 @@ def _(p: int, g: Given) -> Expected:
         "memory.peak.parameters": found.memory.parameters + whole,
         "memory.peak.gradients": found.memory.gradients + whole,
         "gradients": found.memory.gradients + whole,
-        **rows_kept(p, g, found, micros=g["microbatches"]),
+        **rows_kept(p, g, found),
         "volume": g["steps"] * total(found, "wire"),
         "calls": g["steps"] * total(found, "count"),
         "state": state(found),
@@ -100,7 +110,7 @@ def _(p: int, g: Given) -> Expected:
         **held(found),
         "memory.peak.gradients": found.memory.gradients + whole,
         "gradients": found.memory.gradients + whole,
-        **rows_kept(p, g, found, micros=1, scalars=1),  # the loss
+        **rows_kept(p, g, found),
         "volume": g["steps"] * total(found, "wire"),
         "calls": g["steps"] * total(found, "count"),
         "state": state(found),
@@ -123,39 +133,30 @@ def _(p: int, g: Given) -> Expected:
     plain = {"optimizer": OPTIMIZERS["sgd"], "bucket": g["bucket"] * g["itemsize"]}
     found = run(stack(1, g["elements"]), Data(p), batch=p, **plain)
     frozen = g["frozen_elements"] * g["itemsize"]
-    letters, fixed = sentence()
     return {
         "calls": g["steps"] * total(found, "count"),
         "payload": g["steps"] * total(found, "payload"),
         "state": state(found) + frozen,
         "memory.peak.parameters": found.memory.parameters + frozen,
         "memory.peak.gradients": found.memory.gradients,
-        "memory.peak.activations": lambda r: (
-            fixed + letters * share(p, r, g["batch"], g["microbatches"])
-        ),
+        **sentences_kept(p, g),
     }
 
 
-def sentence() -> tuple[float, float]:
-    """Bytes that the small GPT saves of a sentence, and beside all sentences."""
-    from exemplars.workload import CONTEXT, characters
-
-    words = [*characters.model().parameters()][-1].numel()
-    model = transformer(
-        "gpt",
-        layers=2,
-        width=16,
-        heads=2,
-        vocabulary=words,
-        tokens=CONTEXT,
-        dropout=0,
-    )
-    found = run(model, Data(1))
-    # Korthikanti et al. leave out each norm's mean and deviation; logits are in 64
-    # bits here, not in 32; letters and labels are whole numbers.
-    more = 5 * 2 * 8 + words * (8 - 4) + 2 * 8
-    masks, scalars = 2 * CONTEXT**2, 2 * 8
-    return found.memory.activations + CONTEXT * more, masks + scalars
+def sentences_kept(p: int, g: Given) -> Expected:
+    """Activations of the small GPT, whose letters and labels are whole numbers."""
+    model = letters_network()
+    block = model.block
+    assert block is not None
+    found, layers = run(model, Data(1)), len(model.layers) - 2
+    # Korthikanti et al. leave out each norm's mean and deviation, and masks; logits
+    # are in 64 bits here, not in 32. The loss keeps the labels' weight.
+    norms = (2 * layers + 1) * 2 * 8
+    sentence = found.memory.activations
+    sentence += block.tokens * (norms + block.vocabulary * (8 - 4))
+    masks = layers * block.tokens**2
+    whole = g["batch"] * block.tokens * 2 * 8
+    return kept(p, g, whole=whole, row=sentence, fixed=masks + 8)
 
 
 @case("mixed-precision")
@@ -163,14 +164,16 @@ def _(p: int, g: Given) -> Expected:
     layers = g["layers"]
     model = stack(layers, g["elements"] // layers, kept=g["width"])
     found = run(model, Data(p), batch=p, precision=PRECISIONS["mixed"])
-    # The output, its logarithms in 32 bits, and the label.
-    row = found.memory.activations + g["width"] * (2 + 4) + 8
+    # The output, and its logarithms in 32 bits. Rows are copied when they are rounded;
+    # labels are a view of all labels, and their weight has 32 bits too.
+    row = found.memory.activations + g["width"] * (2 + 4)
     return {
         "state": state(found),
         "payload": g["steps"] * total(found, "payload"),
         "memory.peak.weights": found.memory.parameters,
         "memory.peak.gradients": found.memory.gradients,
-        "memory.peak.activations": lambda r: row * share(p, r, g["batch"]),
+        "memory.peak.optimizer": found.memory.optimizer,
+        **kept(p, g, whole=g["batch"] * 8, row=row, fixed=4),
     }
 
 
@@ -184,7 +187,7 @@ def _(p: int, g: Given) -> Expected:
     found = run(model, Zero(1, p) * Offload(), batch=p)
     up = total(found, "wire", "Offload", what="weights up")
     return {
-        **rows_kept(p, g, found, micros=1),
+        **rows_kept(p, g, found),
         "down": g["steps"] * total(found, "wire", "Offload", what="gradients down"),
         "up": g["steps"] * up,
         "volume": g["steps"] * total(found, "wire", "Zero"),
@@ -203,34 +206,40 @@ def _(p: int, g: Given) -> Expected:
     whole = run(model, Data(p) * Checkpoint(), batch=p)
     fast = state(found) + found.memory.buffers - whole.memory.buffers
     rows, inputs = g["batch"], first * g["itemsize"]  # of which all lie in one place
-    between = found.memory.activations - inputs
+    # What follows the one layer that is computed again; the last has no relu to keep.
+    again = max(layer.work.passed for layer in model.layers[:-1]) * g["itemsize"]
+    row = found.memory.activations - inputs + again
     return {
         "up": total(found, "wire", "Offload", what="weights up"),
         "down": total(found, "wire", "Offload", what="gradients down"),
         "fast": fast,
         "weights": fast / 2,  # the rest is their gradient
         "payload": total(found, "payload", "Data"),
-        "memory.peak.activations": lambda r: (
-            inputs * rows + between * share(p, r, rows)
-        ),
+        "memory.peak.activations": lambda r: inputs * rows + row * share(p, r, rows),
     }
 
 
 @case("activation-checkpointing")
 def _(p: int, g: Given) -> Expected:
-    segments, width = g["segments"], g["activation_bytes"] // g["itemsize"]
-    kept = g["layers"] // segments * width
-    model = stack(segments, g["elements"] // segments, kept=kept, inputs=width)
-    found = run(model, Data(p) * Checkpoint(), batch=p)
+    found = checkpointed(p, g, g["segments"])
     again = (found.executed - found.flops) / (found.flops / 3)
+    # Every number of segments is tried; the ledger that is recorded is the last one's.
+    finest = checkpointed(p, g, g["layers"])
     return {
         "peak": found.memory.activations + found.memory.buffers,
         "payload": total(found, "payload"),
         "forwards": g["layers"] * (1 + again),
-        "memory.peak.activations": found.memory.activations + found.memory.buffers,
+        "memory.peak.activations": finest.memory.activations + finest.memory.buffers,
         "memory.peak.parameters": found.memory.parameters,
         "memory.peak.gradients": found.memory.gradients,
     }
+
+
+def checkpointed(p: int, g: Given, segments: int) -> Prediction:
+    width = g["activation_bytes"] // g["itemsize"]
+    each = g["layers"] // segments * width
+    model = stack(segments, g["elements"] // segments, kept=each, inputs=width)
+    return run(model, Data(p) * Checkpoint(), batch=p)
 
 
 # Now and then
@@ -304,19 +313,21 @@ def _(p: int, g: Given) -> Expected:
 
 @case("elastic-averaging-asynchronous")
 def _(p: int, g: Given) -> Expected:
-    meetings = g["duration"] // g["period"]
-    times = [meetings // g["slowdown"], *[meetings] * (p - 2)]
+    duration, period = g["duration"], g["period"]
+    slow = duration // (period * g["slowdown"])
+    times = [slow, *[duration // period] * (p - 2)]
     axis = Elastic(p - 1, every=g["period"], mode="async")
     return served(p, g["elements"], axis, times)
 
 
 @case("sharded-parameter-server")
 def _(p: int, g: Given) -> Expected:
-    model = network("digits", (64,), [Item(linear=32), Item(linear=10)])
+    model = digits_network()
     assert model.parameters == g["elements"]
     found = run(model, Data(p), batch=p)  # as many bytes as an all-reduce
     sent = g["steps"] * total(found, "wire")
-    row = found.memory.activations + (10 + 1) * 8  # the scores of digits, the label
+    # A row's pixels and its label lie with all of them; the loss keeps its scores.
+    pixels, scores = model.layers[0].work.inputs * 8, model.layers[-1].work.passed * 8
     parts = [
         f.sharded_server_bytes(p, r, g["elements"], g["itemsize"], g["steps"])
         for r in range(p)
@@ -325,7 +336,13 @@ def _(p: int, g: Given) -> Expected:
         "bytes_sent": spread(sent, parts),
         "bytes_received": spread(sent, parts),
         "memory.peak.parameters": found.memory.parameters,
-        "memory.peak.activations": lambda r: 8 + row * share(p, r, g["batch"]),
+        **kept(
+            p,
+            g,
+            whole=g["batch"] * (pixels + 8),
+            row=found.memory.activations - pixels + scores,
+            fixed=8,
+        ),
     }
 
 

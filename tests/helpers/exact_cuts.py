@@ -1,8 +1,9 @@
 """Cases: layers, samples and stages that are cut."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from by_name import f
 from exact import (
@@ -78,8 +79,8 @@ def _(p: int, g: Given) -> Expected:
     }
 
 
-def convolved(axis: Filter | Channel) -> Expected:
-    found = run(four_networks(), axis, batch=2)
+def convolved(g: Given, axis: Filter | Channel) -> Expected:
+    found = run(four_networks(), axis, batch=g["batch"])
     return {
         "gathers": total(found, "count", op="all_gather"),
         "gathered": total(found, "payload", op="all_gather"),
@@ -93,26 +94,27 @@ def convolved(axis: Filter | Channel) -> Expected:
     }
 
 
-def peak(axis: Filter | Channel, copied: float = 0.0) -> float:
+def peak(g: Given, axis: Filter | Channel, copied: float = 0.0) -> float:
     """Activations when the third of four networks, the deepest, has gone forward."""
-    image = (3, 35, 6)
-    *others, third = three_networks(image)
-    found = run(third, axis, batch=2)
-    # The maps of networks before are kept to be compared.
-    before = sum(math.prod(image) + sum(maps(net)) for net in others)
+    *others, third = three_networks()
+    found = run(third, axis, batch=g["batch"])
+    # The images and maps of networks before are kept to be compared.
+    before = sum(net.layers[0].work.inputs + sum(maps(net)) for net in others)
     # The last map is the loss's to keep; a norm has a mean and a deviation.
     vectors = 2 * sum(layer.work.normed for layer in third.layers)
     return (
         found.memory.activations
-        + 2 * 8 * (before + third.layers[-1].work.passed)
+        + g["batch"] * 8 * (before + third.layers[-1].work.passed)
         + 8 * vectors
         + copied
     )
 
 
-def copied_peak(strategy: Strategy | Axis, batch: int, rows: int = 35) -> float:
+def copied_peak(
+    strategy: Strategy | Axis, batch: int, rows: int | None = None
+) -> float:
     """The same where each map is convolved as a copy, and norms are spelled out."""
-    *others, third = three_networks((3, rows, 6))
+    *others, third = three_networks(rows)
     train = replace(TRAIN, batch=batch)
     samples = computing.samples_of(
         mesh(third, Strategy.of(strategy), CLUSTER, train).cut
@@ -129,17 +131,31 @@ def copied_peak(strategy: Strategy | Axis, batch: int, rows: int = 35) -> float:
     )
 
 
-def three_networks(image: tuple[int, ...]) -> list[Model]:
-    """Of the exemplars' four, those up to the deepest."""
-    plain = [Item(conv=f, stride=s) for f, s in ((8, 1), (8, 2), (16, 1), (16, 2))]
-    blocks = ((1, 1, 1), (1, 2, 2))
-    return [network("plain", image, plain), *(resnet(image, n) for n in blocks)]
+def three_networks(rows: int | None = None) -> list[Model]:
+    """Of the exemplars' four, those up to the deepest; of images with so many rows."""
+    from exemplars.workload import SAMPLES, cnns
+
+    pairs = [*zip(cnns("meta"), SAMPLES, strict=True)][:3]
+    return [
+        network("flat", (channels, rows or height, width), [*items(net)])
+        for net, (channels, height, width) in pairs
+    ]
 
 
-def resnet(image: tuple[int, ...], blocks: tuple[int, ...]) -> Model:
-    stages = zip(((8, 1), (16, 2), (24, 2)), blocks, strict=True)
-    items = [Item(basic=f, stride=s, repeat=n) for (f, s), n in stages]
-    return network("resnet", image, [Item(conv=8, norm=True, bias=False), *items])
+def items(net: Any) -> Iterator[Item]:
+    """A network's list, as its paper would print it."""
+    from torch import nn
+
+    from exemplars.workload import Residual
+
+    for part in net:
+        if isinstance(part, Residual):
+            conv: Any = part.first[0]
+            yield Item(basic=conv.out_channels, stride=conv.stride[0])
+        elif isinstance(part, nn.Conv2d):
+            bias = part.bias is not None  # a norm makes a bias pointless
+            filters, stride = part.out_channels, part.stride[0]
+            yield Item(conv=filters, stride=stride, bias=bias, norm=not bias)
 
 
 def maps(net: Model) -> list[int]:
@@ -150,15 +166,18 @@ def maps(net: Model) -> list[int]:
 @case("filter")
 def _(p: int, g: Given) -> Expected:
     axis = Filter(p)
-    return {**convolved(axis), "memory.peak.activations": peak(axis)}
+    return {**convolved(g, axis), "memory.peak.activations": peak(g, axis)}
 
 
 @case("channel")
 def _(p: int, g: Given) -> Expected:
+    axis, (*others, deepest) = Channel(p), three_networks()
     # The channels that a rank reads are a copy, beside the whole map.
-    third = replace(four_networks(), layers=four_networks().layers[13:26])
-    own = total(run(third, axis := Channel(p), batch=2), "payload", op="all_gather")
-    return {**convolved(axis), "memory.peak.activations": Most(peak(axis, own))}
+    first = sum(len(net.layers) for net in others)
+    layers = four_networks().layers[first : first + len(deepest.layers)]
+    third = replace(four_networks(), layers=layers)
+    own = total(run(third, axis, batch=g["batch"]), "payload", op="all_gather")
+    return {**convolved(g, axis), "memory.peak.activations": Most(peak(g, axis, own))}
 
 
 @case("data-filter")
@@ -172,7 +191,7 @@ def _(p: int, g: Given) -> Expected:
     # Between groups there is one batch norm.
     norms = 2 * (2 * g["norm_channels"] + g["norms"]) * g["itemsize"]
     # A layer reads its map where it is, and a group's images are views of them all.
-    maps_read = sum(a.work.inputs for a in three_networks(SAMPLES[0])[-1].layers)
+    maps_read = sum(a.work.inputs for a in three_networks()[-1].layers)
     images = sum(math.prod(shape) for shape in SAMPLES)
     read = 8 * (g["batch"] * images - batch // d * maps_read)
     expected: Expected = {
@@ -206,22 +225,31 @@ def bordered(found: Prediction) -> Expected:
     }
 
 
-def rows_peak(strategy: Strategy | Axis, batch: int, samples: int) -> Most:
+def rows_peak(strategy: Strategy, batch: int) -> Most:
     """Activations of a rank with most rows.
 
-    It has whole parts of four rows, as of 36: only the last part of 35 has three.
+    It has whole parts of four rows, as of 36: only the last part of 35 has three. A
+    rank that shares its samples with nobody has that part too.
     """
-    third = three_networks((3, 36, 6))[-1]
+    from exemplars.workload import ROWS, SAMPLES
+
+    spatial, height = strategy.length(Spatial), SAMPLES[0][1]
+    rows = height if spatial == 1 else ROWS * -(-height // ROWS)
+    third = three_networks(rows)[-1]
     # Below the rows that a strided window sees, a row of zeros is kept.
     zeros = sum(a.work.halo for a in third.layers if a.work.halos == 1)
-    return Most(copied_peak(strategy, batch, rows=36) + 8 * samples * zeros)
+    if spatial == 1:  # zeros are in the place of the neighbors' rows, too
+        zeros += sum(a.work.halo for a in third.layers)
+    samples = batch * spatial // strategy.ranks
+    return Most(copied_peak(strategy, batch, rows) + 8 * samples * zeros)
 
 
 @case("spatial")
 def _(p: int, g: Given) -> Expected:
+    axis, batch = Spatial(p), g["batch"]
     return {
-        **bordered(run(four_networks(), Spatial(p), batch=2)),
-        "memory.peak.activations": rows_peak(Spatial(p), 2, samples=2),
+        **bordered(run(four_networks(), axis, batch=batch)),
+        "memory.peak.activations": rows_peak(Strategy.of(axis), batch),
     }
 
 
@@ -231,15 +259,22 @@ def _(p: int, g: Given) -> Expected:
     d = p // q
     batch = d * share(d, 0, g["batch"])
     found = run(four_networks(), Data(d) * Spatial(q), batch=batch)
-    # Between groups there is one batch norm, of all ranks' rows.
-    norms = 2 * (p - 1) / p * total(found, "payload", what="norms")
-    rest = total(found, "wire", op="all_reduce") - total(found, "wire", what="norms")
-    samples = batch // d
+    # There is one batch norm of all ranks' rows and samples, even if no sample is cut.
+    norms = run(four_networks(), Spatial(2))
+    payload = total(norms, "payload", what="norms")
+
+    def agreed(field: str) -> float:
+        """Of what is summed beside norms."""
+        every = total(found, field, op="all_reduce")
+        return every - total(found, field, what="norms")
+
     return {
         **bordered(found),
         "group": q,
-        "calls.all_reduce.wire": norms + rest,
-        "memory.peak.activations": rows_peak(Data(d) * Spatial(q), batch, samples),
+        "sums": agreed("count") + total(norms, "count", what="norms"),
+        "summed": agreed("payload") + payload,
+        "calls.all_reduce.wire": agreed("wire") + 2 * (p - 1) / p * payload,
+        "memory.peak.activations": rows_peak(Data(d) * Spatial(q), batch),
     }
 
 
@@ -425,12 +460,25 @@ def _(p: int, g: Given) -> Expected:
 
 @case("weight-stashing")
 def _(p: int, g: Given) -> Expected:
-    found, expected = staged(p, g, "stashing")
-    versions = [stage.parameters / 8 for stage in found.stages]
+    width = g["activation_bytes"] // 8 // g["batch"]
+    own = (width + 1) * width
+    found, expected = staged(p, g, "stashing", own)
+    stashed = [stage.parameters for stage in found.stages]
+    versions = [parameters / (own * 8) for parameters in stashed]
+    # A layer's input and output; and the output of the batch that has just gone back,
+    # or at the end the loss's logarithms, with the labels and their total weight.
+    kept = [2 * stage.activations + g["activation_bytes"] for stage in found.stages]
+    kept[-1] += (g["batch"] + 1) * 8
+    # The matrix of the first version counts as saved: only later ones are watched. The
+    # first stage saves none, for nobody asks for the gradient of the data.
+    kept[1:] = [activations + width**2 * 8 for activations in kept[1:]]
     return {
         **expected,
         "versions": versions.__getitem__,
         "staleness": lambda r: versions[r] - 1,
+        # An update makes one version more, and then lets go of the oldest.
+        "memory.peak.parameters": lambda r: stashed[r] + own * 8,
+        "memory.peak.activations": kept.__getitem__,
     }
 
 

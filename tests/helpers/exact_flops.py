@@ -6,14 +6,24 @@ gradient of the data: it is taken off where samples are not asked for theirs.
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from by_name import f
-from exact import Given, Most, four_networks, run, share
+from exact import (
+    Given,
+    Most,
+    digits_network,
+    four_networks,
+    image_network,
+    letters_network,
+    perceptron,
+    run,
+    searched_widths,
+    share,
+    spilled_widths,
+)
 
 from atlas.planner.model import Layer, Model
-from atlas.planner.network import Item, network
 from atlas.planner.records import Work
 from atlas.planner.strategy import (
     Axis,
@@ -32,6 +42,9 @@ from atlas.planner.strategy import (
 )
 from atlas.planner.transformer import transformer
 
+#: Samples of a step, in exemplars whose records do not give their number.
+LOCAL_BATCH = 8
+
 Operations = float | Most | Callable[[int], float]
 Counted = Callable[[int, Given], Operations]
 FLOPS: dict[str, Counted] = {}
@@ -47,11 +60,6 @@ def case(*names: str) -> Callable[[Counted], Counted]:
         return fn
 
     return keep
-
-
-def exemplar(name: str) -> Any:
-    """The module, for the sizes that its records do not give."""
-    return import_module(f"exemplars.{name}")
 
 
 def samples(p: int, r: int, count: int, micros: int = 1) -> int:
@@ -74,29 +82,23 @@ def first(model: Model) -> float:
     return learned(Model("first", "cnn", model.layers[:1])) / 3
 
 
-def perceptron(*widths: int) -> Model:
-    before, *after = widths
-    return network("mlp", (before,), [Item(linear=width) for width in after])
+def row(model: Model) -> float:
+    """Without the gradient of the sample itself."""
+    return learned(model) - first(model)
 
 
 def digit() -> float:
-    model = perceptron(64, 32, 10)
-    return learned(model) - first(model)
+    return row(digits_network())
 
 
 def sentence() -> float:
     """Letters are looked up: nothing is the first product's to leave out."""
-    from exemplars.workload import CONTEXT, characters
-
-    words = [*characters.model().parameters()][-1].numel()
-    sizes = {"layers": 2, "width": 16, "heads": 2, "tokens": CONTEXT}
-    return learned(transformer("gpt", vocabulary=words, dropout=0, **sizes))
+    return learned(letters_network())
 
 
-def row() -> float:
-    """Of three equal layers, which most exemplars of the state's place have."""
-    model = perceptron(17, 17, 17, 17)
-    return learned(model) - first(model)
+def equal_layers(g: Given) -> Model:
+    """The layers that most exemplars of the state's place have."""
+    return perceptron(*[g["width"]] * (g.get("units", g.get("layers", 0)) + 1))
 
 
 # Nothing is multiplied
@@ -135,7 +137,8 @@ def _(p: int, g: Given) -> Operations:
 
 @case("diloco", "elastic-averaging", "local-sgd")
 def _(p: int, g: Given) -> Operations:
-    return g["steps"] * g.get("local_batch", 8) * (digit() + sentence())
+    batch = g.get("local_batch", LOCAL_BATCH)
+    return g["steps"] * batch * (digit() + sentence())
 
 
 @case("d-psgd")
@@ -162,15 +165,14 @@ def _(p: int, g: Given) -> Operations:
 def _(p: int, g: Given) -> Operations:
     # Forward once, and to compare the weights' gradient twice, of all ranks' samples
     # and of its own; no layer below asks for its own.
-    forward = learned(perceptron(g["inputs"], g["outputs"])) / 3
+    forward = learned(perceptron(g["features_in"], g["features_out"])) / 3
     return g["local_batch"] * (forward + (p + 1) * forward)
 
 
 @case("wait-free-backprop")
 def _(p: int, g: Given) -> Operations:
-    model = perceptron(*[g["width"]] * (g["layers"] + 1))
-    row = g["steps"] * (learned(model) - first(model))
-    return lambda r: samples(p, r, g["batch"]) * row
+    each = g["steps"] * row(equal_layers(g))
+    return lambda r: samples(p, r, g["batch"]) * each
 
 
 # With a server, which computes nothing
@@ -184,13 +186,17 @@ def _(p: int, g: Given) -> Operations:
 
 @case("stale-synchronous-parallel")
 def _(p: int, g: Given) -> Operations:
-    return lambda r: g["steps"] * 8 * digit() if r > 0 else 0
+    batch = g.get("local_batch", LOCAL_BATCH)
+    return lambda r: g["steps"] * batch * digit() if r > 0 else 0
 
 
 @case("downpour", "elastic-averaging-asynchronous")
 def _(p: int, g: Given) -> Operations:
-    steps = [0, g["duration"] // g["slowdown"], *[g["duration"]] * (p - 2)]
-    return lambda r: steps[r] * 8 * digit()
+    duration, period = g["duration"], g.get("period", 1)  # only whole periods
+    slow = duration // (period * g["slowdown"]) * period
+    steps = [0, slow, *[duration // period * period] * (p - 2)]
+    batch = g.get("local_batch", LOCAL_BATCH)
+    return lambda r: steps[r] * batch * digit()
 
 
 @case("sharded-parameter-server")
@@ -203,36 +209,35 @@ def _(p: int, g: Given) -> Operations:
 
 @case("zero-1", "zero-2")
 def _(p: int, g: Given) -> Operations:
-    micros = g["microbatches"]
-    return lambda r: g["steps"] * samples(p, r, g["batch"], micros) * row()
+    each = g["steps"] * row(equal_layers(g))
+    return lambda r: samples(p, r, g["batch"], g["microbatches"]) * each
 
 
 @case("zero-3", "cpu-offload-optimizer", "mixed-precision")
 def _(p: int, g: Given) -> Operations:
-    return lambda r: g["steps"] * samples(p, r, g["batch"]) * row()
+    each = g["steps"] * row(equal_layers(g))
+    return lambda r: samples(p, r, g["batch"]) * each
 
 
 @case("model-spilling")
 def _(p: int, g: Given) -> Operations:
-    widths = [3 + (5 + 7 * i) % g["width"] for i in range(g["layers"] + 1)]
     strategy = Data(p) * Offload("layers") * Checkpoint()
-    return lambda r: samples(p, r, g["batch"]) * learned(perceptron(*widths), strategy)
+    each = learned(perceptron(*spilled_widths(g)), strategy)
+    return lambda r: samples(p, r, g["batch"]) * each
 
 
 @case("activation-checkpointing")
 def _(p: int, g: Given) -> Operations:
-    model = perceptron(*[g["width"]] * (g["layers"] + 1))
     # A segment asks for its input's gradient, even the first.
-    return g["batch"] * learned(model, Data(p) * Checkpoint())
+    return g["batch"] * learned(equal_layers(g), Data(p) * Checkpoint())
 
 
 # Pipelines
 
 
-def staged(p: int, g: Given, width: int, schedule: ScheduleName) -> float:
-    """Of each of p stages, which have a layer each."""
-    model = perceptron(*[width] * (p + 1))
-    rows = g["activation_bytes"] // 8 // width
+def staged(p: int, g: Given, rows: int, schedule: ScheduleName) -> float:
+    """Of each of p stages, which have a layer each, for micro-batches of so many."""
+    model = perceptron(*[g["activation_bytes"] // 8 // rows] * (p + 1))
     batch = g["microbatches"] * rows
     found = run(model, Pipeline(p, schedule), batch=batch, micro_batch=rows)
     assert found.fullest == found.executed / p
@@ -241,39 +246,39 @@ def staged(p: int, g: Given, width: int, schedule: ScheduleName) -> float:
 
 @case("gpipe")
 def _(p: int, g: Given) -> Operations:
-    each = staged(p, g, 64, "gpipe")
+    each = staged(p, g, g["batch"] // g["microbatches"], "gpipe")
     return lambda r: each if r > 0 else each * 2 / 3
 
 
 @case("one-f-one-b")
 def _(p: int, g: Given) -> Operations:
-    each = staged(p, g, 64, "1f1b")
+    each = staged(p, g, g["batch"] // g["microbatches"], "1f1b")
     return lambda r: each if r > 0 else each * 2 / 3
 
 
 @case("weight-stashing")
 def _(p: int, g: Given) -> Operations:
-    each = staged(p, g, 64, "stashing")
+    each = staged(p, g, g["batch"], "stashing")
     return lambda r: each if r > 0 else each * 2 / 3
 
 
 @case("layer-partition")
 def _(p: int, g: Given) -> Operations:
-    each = staged(p, g, g["width"], "gpipe")
+    each = staged(p, g, g["batch"], "gpipe")
     return lambda r: each if r > 0 else each * 2 / 3
 
 
 def local(g: Given) -> tuple[float, float]:
     """A layer's operations forward, and its classifier's, of all batches."""
-    rows = g["microbatches"] * (g["activation_bytes"] // 8 // 64)
-    forward = rows * learned(perceptron(64, 64)) / 3
+    width = g["activation_bytes"] // 8 // g["batch"]
+    forward = g["microbatches"] * g["batch"] * learned(perceptron(width, width)) / 3
     return forward, forward  # the classifier is one more layer
 
 
 @case("local-parallelism")
 def _(p: int, g: Given) -> Operations:
     body, head = local(g)
-    assert 3 * body == staged(p, g, 64, "local")
+    assert 3 * body == staged(p, g, g["batch"], "local")
     return 2 * body + 3 * head  # nothing goes below a layer that has its own loss
 
 
@@ -306,7 +311,7 @@ def _(p: int, g: Given) -> Operations:
 def _(p: int, g: Given) -> Operations:
     from exemplars.workload import NARROW
 
-    found = run(four_networks(), Filter(p), batch=2)
+    found = run(four_networks(), Filter(p), batch=g["batch"])
     parts = [f.chunk(NARROW, p, r) for r in range(p)]
     assert round(found.fullest * NARROW) == round(found.executed * parts[0])
     return lambda r: found.executed * parts[r] / NARROW
@@ -316,9 +321,9 @@ def _(p: int, g: Given) -> Operations:
 def _(p: int, g: Given) -> Operations:
     from exemplars.workload import NARROW
 
-    found = run(four_networks(), Channel(p), batch=2)
+    found = run(four_networks(), Channel(p), batch=g["batch"])
     whole = sum(layer.work.unchannelled_flops for layer in found.model.layers)
-    alone = 2 * 3 * whole  # by every rank
+    alone = g["batch"] * 3 * whole  # by every rank
     cut = found.executed - p * alone
     parts = [f.chunk(NARROW, p, r) for r in range(p)]
     assert round(found.fullest - alone) == round(cut * parts[0] / NARROW)
@@ -335,8 +340,8 @@ def _(p: int, g: Given) -> Operations:
 
 @case("spatial")
 def _(p: int, g: Given) -> Operations:
-    found = run(four_networks(), Spatial(p), batch=2)
-    return lambda r: 2 * 3 * rows_of(found.model, p, r)
+    found = run(four_networks(), Spatial(p), batch=g["batch"])
+    return lambda r: g["batch"] * 3 * rows_of(found.model, p, r)
 
 
 @case("data-spatial")
@@ -366,9 +371,7 @@ def rows_of(model: Model, p: int, r: int) -> float:
 
 @case("halo-exchange")
 def _(p: int, g: Given) -> Operations:
-    image = (g["channels"], g["rows"], g["columns"])
-    model = network("image", image, [Item(conv=4, kernel=g["kernel"])])
-    forward = g["batch"] * learned(model) / 3
+    forward = g["batch"] * learned(image_network(g)) / 3
     return lambda r: forward * f.chunk(g["rows"], p, r) / g["rows"]
 
 
@@ -445,7 +448,4 @@ def _(p: int, g: Given) -> Operations:
 
 @case("strategy-search")
 def _(p: int, g: Given) -> Operations:
-    width = g["width"]
-    model = perceptron(width, width, 4 * width, width, width)
-    # The gradient of the input is not needed.
-    return g["batch"] * (learned(model) - first(model)) / p
+    return g["batch"] * row(perceptron(*searched_widths(g))) / p

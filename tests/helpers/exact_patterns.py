@@ -1,13 +1,33 @@
 """Cases: patterns of communication, as a strategy that has them would use them."""
 
+from itertools import pairwise
+
 from by_name import f
-from exact import Expected, Given, case, run, spread, stack, total
+from exact import (
+    Expected,
+    Given,
+    case,
+    image_network,
+    run,
+    searched_widths,
+    spread,
+    stack,
+    total,
+)
 
 from atlas.planner.model import Layer, Model
-from atlas.planner.network import Item, convolution
 from atlas.planner.prediction import Prediction
 from atlas.planner.records import Work
-from atlas.planner.strategy import Data, Expert, Gossip, Spatial, Zero
+from atlas.planner.strategy import (
+    Axis,
+    Data,
+    Expert,
+    Filter,
+    Gossip,
+    Spatial,
+    Tensor,
+    Zero,
+)
 
 # All-reduces: the mean of the ranks, whose chunks of a prime number are uneven
 
@@ -35,12 +55,14 @@ def _(p: int, g: Given) -> Expected:
 def _(p: int, g: Given) -> Expected:
     n, b, c = g["elements"], g["itemsize"], g["node_size"]
     found = run(stack(1, n), Zero(1, p, within=c), batch=p)
+    across = [call for call in found.collectives if call.op == "all_reduce"]
     share = n / (c * -(-n // c))  # sharding pads what the exemplar leaves uneven
     between = share * total(found, "wire", op="all_reduce")
     within = share * total(found, "wire") - between
     flat = run(stack(1, n), Data(p), batch=p)
     assert round(p * (within + between)) == round(p * total(flat, "wire"))
     return {
+        "nodes": across[0].ranks if across else 1,
         "inside": spread(
             within, [f.hierarchical_inside(p, r, n, b, c) for r in range(p)]
         ),
@@ -80,15 +102,37 @@ def _(p: int, g: Given) -> Expected:
 @case("strategy-search")
 def _(p: int, g: Given) -> Expected:
     """The plan that is found: filters twice, then channels, then data."""
-    batch, width, b = g["batch"], g["width"], g["itemsize"]
+    batch, width = g["batch"], g["width"]
     # A tensor axis sums what enters its filters backward, what leaves its channels
     # forward; scattered over samples, the sum is half as much, and half is gathered.
     summed = run(stack(1, 2 * batch * width + width**2), Data(p), batch=p)
-    held = 9 * width**2 // p + width**2  # the data-parallel layer is whole
+    # Channels that follow filters are a tensor axis: nothing is gathered between.
+    plan: list[Axis] = [Filter(p), Filter(p), Tensor(p), Data(p)]
+    pairs = zip(plan, pairwise(searched_widths(g)), strict=True)
+    held = [cut_layer(g, axis, *shape).memory for axis, shape in pairs]
+    # The loss keeps the output, by samples.
+    held.append(cut_layer(g, Data(p), width, 0).memory)
     return {
         "bytes_sent": total(summed, "wire"),
-        "memory.peak.parameters": held * b,
+        "memory.peak.parameters": sum(layer.parameters for layer in held),
+        "memory.peak.activations": sum(layer.activations for layer in held),
     }
+
+
+def cut_layer(g: Given, axis: Axis, inputs: int, outputs: int) -> Prediction:
+    """A layer of the plan by itself, cut in its own way."""
+    by_columns = isinstance(axis, Tensor)
+    work = Work(
+        layers=1,
+        flops=1.0,
+        weights=inputs * outputs,
+        narrow=g["width"],
+        kept=0 if by_columns else inputs,
+        kept_cut=inputs if by_columns else 0,
+    )
+    layers, p = (Layer("layer", work, filters=g["width"]),), axis.ranks
+    model = Model("layer", "cnn", layers, heads=p, kv_heads=p)
+    return run(model, axis, batch=g["batch"])
 
 
 # Messages
@@ -96,9 +140,7 @@ def _(p: int, g: Given) -> Expected:
 
 @case("halo-exchange")
 def _(p: int, g: Given) -> Expected:
-    image = (g["channels"], g["rows"], g["columns"])
-    layer, _ = convolution(image, Item(kernel=g["kernel"]), 4)
-    found = run(Model("image", "cnn", (layer,)), Spatial(p), batch=g["batch"])
+    found = run(image_network(g), Spatial(p), batch=g["batch"])
     sides = min(2, p - 1)  # of an inner rank, which is predicted; forward is half
     border = total(found, "wire", op="p2p") / sides / 2
     calls = total(found, "count", op="p2p") / sides / 2
