@@ -49,12 +49,14 @@ def reduce_scatter(chunk: tuple[Tensor, ...], ring: list[int]) -> Tensor:
     i, m = ring.index(dist.get_rank()), len(ring)
     #: One buffer for all rounds: fresh memory costs more than the additions.
     arrived = torch.empty_like(chunk[0])
+    into = chunk[i]
     for k in range(m - 1):
-        into = chunk[(i - k - 1) % m]
-        pass_on(chunk[(i - k) % m], arrived[: len(into)], ring)
+        #: Pass on the chunk just added to, and add to the one before it.
+        outgoing, into = into, chunk[(i - k - 1) % m]
+        pass_on(outgoing, arrived[: len(into)], ring)
         into.add_(arrived[: len(into)])
-    #: After m-1 rounds the sum that began at place i+1 has come to place i.
-    return chunk[(i + 1) % m]
+    #: Added to last: begun at place i+1, this chunk has been everywhere.
+    return into
 
 
 def all_gather(chunk: tuple[Tensor, ...], ring: list[int]) -> None:

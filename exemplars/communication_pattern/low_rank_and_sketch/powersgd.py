@@ -62,9 +62,9 @@ class PowerSGD:
         return update.view_as(gradient)
 
 
-def compressor(w: World, like: Tensor, factor_rank: int) -> PowerSGD:
+def compressor(w: World, like: Tensor, k: int) -> PowerSGD:
     """One for this weight, begun with the same random Q on every rank."""
-    return PowerSGD(like, w.randn(like[0].numel(), factor_rank, seed=0))
+    return PowerSGD(like, w.randn(like.flatten(1).shape[1], k, seed=0))
 
 
 def mean_of_vectors(gradients: list[Tensor]) -> list[Tensor]:

@@ -50,7 +50,8 @@ class QSGD:
         buckets = pad(v, (0, -len(v) % self.bucket)).view(-1, self.bucket)
         norms = buckets.norm(dim=1, keepdim=True)
         #: A bucket of zeros has norm 0; its levels are 0 all the same.
-        exact = self.levels * buckets.abs() / norms.clamp_min(1e-300)
+        tiny = torch.finfo(v.dtype).tiny
+        exact = self.levels * buckets.abs() / norms.clamp_min(tiny)
         #: Drawn on the host: the same numbers whatever the device.
         source = torch.Generator().manual_seed(seed)
         chance = torch.rand(exact.shape, generator=source, dtype=v.dtype)
@@ -112,7 +113,6 @@ def reference(
     w: World, task: Task, steps: int, local_batch: int, rate: float, *grid: int
 ) -> list[Tensor]:
     """One process that takes every rank's batches and repeats its draws."""
-    bucket, levels = grid
     model = task.model().to(w.device)
     parameters: list[Tensor] = list(model.parameters())
     weights = parameters_to_vector(parameters).detach()
@@ -126,7 +126,7 @@ def reference(
             v = parameters_to_vector(torch.autograd.grad(loss, parameters))
             source = torch.Generator().manual_seed(number)
             draws = torch.rand(len(v), generator=source, dtype=v.dtype)
-            unit = bucket_norms(v, bucket) / levels
+            unit = units(v, *grid)
             level = (v.abs() / unit + draws.to(w.device)).floor()
             total += v.sign() * level * unit
         weights.grad = total / w.size
@@ -134,10 +134,10 @@ def reference(
     return parameters
 
 
-def bucket_norms(v: Tensor, bucket: int) -> Tensor:
-    """For each entry the norm of its bucket, never 0; for the reference."""
+def units(v: Tensor, bucket: int, levels: int) -> Tensor:
+    """The step between levels at each entry, never 0; for the reference."""
     norms = [part.norm().expand(len(part)) for part in v.split(bucket)]
-    return torch.cat(norms).clamp_min(1e-300)
+    return torch.cat(norms).clamp_min(1e-300) / levels
 
 
 def many_draws(v: Tensor, *grid: int, draws: int = 200) -> dict[str, float]:
@@ -149,7 +149,7 @@ def many_draws(v: Tensor, *grid: int, draws: int = 200) -> dict[str, float]:
     spread = errors.square().sum(1).mean()  # of a draw about v itself
     #: Rounded up with probability f, an entry has the variance f(1-f) of
     #: its step: what the spread must be, to the accuracy of the draws.
-    unit = bucket_norms(v, bucket) / levels
+    unit = units(v, *grid)
     f = (v.abs() / unit).frac()
     return {
         # The mean's own spread is a draws-th of a draw's, if E Q(v) = v.

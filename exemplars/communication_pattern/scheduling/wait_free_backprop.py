@@ -76,8 +76,9 @@ def afterwards(module: nn.Module) -> Callable[[Tensor], None]:
 
     def backward(loss: Tensor) -> None:
         loss.backward()
-        for weight in reversed(list(module.parameters())):
-            dist.all_reduce(weight.grad)
+        for weight in module.parameters():
+            if weight.requires_grad:
+                dist.all_reduce(weight.grad)
 
     return backward
 
@@ -115,10 +116,12 @@ class TanhProduct(torch.autograd.Function):
             return dx, x.T @ dz, None
 
 
-def network(matrices: list[Tensor]) -> nn.Module:
-    """A copy of each matrix, as a layer."""
+def network(matrices: Tensor) -> nn.Module:
+    """A copy of each matrix, as a layer; then a slope that does not learn."""
     layers = (Layer(m.clone(), i) for i, m in enumerate(matrices))
-    return nn.Sequential(*layers)
+    #: Frozen, as layers are in fine-tuning: it gets no gradient, no hook.
+    slope = nn.PReLU(init=0.25).to(matrices).requires_grad_(False)
+    return nn.Sequential(*layers, slope)
 
 
 def waits(events: list[Any]) -> int:
@@ -143,20 +146,19 @@ def trained(
     return list(model.parameters())
 
 
-def reference(
-    weights: list[Tensor], data: list[Tensor], rate: float
-) -> list[Tensor]:
+def reference(start: Tensor, data: list[Tensor], rate: float) -> list[Tensor]:
     """One process, whole batches, autograd's own derivatives."""
-    weights = [m.clone().requires_grad_() for m in weights]
+    slope = start.new_tensor([0.25])
+    weights = [m.clone().requires_grad_() for m in start]
     sgd = torch.optim.SGD(weights, lr=rate)
     for x in data:
         rows = len(x)
         for m in weights:
             x = torch.tanh(x @ m)
         sgd.zero_grad()
-        (x.square().sum() / rows).backward()
+        (nn.functional.prelu(x, slope).square().sum() / rows).backward()
         sgd.step()
-    return weights
+    return [*weights, slope]
 
 
 def main(
@@ -169,7 +171,7 @@ def main(
     rate: float = 0.5,
 ) -> None:
     data = [w.randn(batch, width, seed=step) for step in range(steps)]
-    start = list(w.randn(layers, width, width, seed=0) / width**0.5)
+    start = w.randn(layers, width, width, seed=0) / width**0.5
     model, plain = network(start), network(start)
     moved = meter()
     #: From outside: whenever the first layer's gradient, the last one, is
@@ -188,7 +190,7 @@ def main(
     w.check_same("same", weights)
     waited = waits(moved.events)
     counts = {"calls": moved.count, "payload": moved.payload}
-    given = {"itemsize": start[0].element_size()}
+    given = {"itemsize": start.element_size()}
     report(w, given=given, early=sum(under_way), waits=waited, **counts)
 
 

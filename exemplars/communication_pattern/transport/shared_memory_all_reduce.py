@@ -34,16 +34,17 @@ from torch import Tensor
 
 from exemplars.runtime import World, meter, report, span, world
 
+#: A file system in memory, where there is one.
+MEMORY = Path("/dev/shm")  # noqa: S108 (names in it are random)
+FOLDER = MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
+
 
 def agreed_file(device: torch.device) -> Path:
-    """A path in memory that all ranks of this host know and nobody else."""
+    """A path that all ranks of this host know and nobody else."""
     #: Rank 0 draws a name that nobody can guess, and tells the others.
     name = torch.tensor([secrets.randbits(62)], device=device)
     dist.broadcast(name, src=0)
-    #: A file system in memory, where there is one.
-    memory = Path("/dev/shm")  # noqa: S108 (the name is random)
-    folder = memory if memory.is_dir() else Path(tempfile.gettempdir())
-    return folder / f"atlas-{name.item()}"
+    return FOLDER / f"atlas-{name.item()}"
 
 
 def shared_rows(file: Path, like: Tensor) -> Tensor:
