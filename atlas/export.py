@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
     """A frozen record as dictionaries and lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return {f.name: _plain(getattr(value, f.name)) for f in fields}
+        return {f.name.rstrip("_"): _plain(getattr(value, f.name)) for f in fields}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     if isinstance(value, Mapping):
@@ -195,7 +195,8 @@ def _record(cls: type, defs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         for field in dataclasses.fields(cls):
             says = field.metadata.get("says")
             about = {"description": str(says)} if says else {}
-            properties[field.name] = {**about, **_described(hints[field.name], defs)}
+            described = _described(hints[field.name], defs)
+            properties[field.name.rstrip("_")] = {**about, **described}
         properties |= _EXTRA.get(cls, {})
         about = {"description": (cls.__doc__ or "").strip().splitlines()[0]}
         defs[cls.__name__] = {**about, **_closed(properties)}

@@ -102,8 +102,8 @@ def exchange(x: Tensor) -> None:
     """Sum x over all ranks, in place."""
     #: Say here why it is done like this.
     #:
-    #: Comments with a colon, like this one, stand beside the code on the page. An
-    #: exemplar has six to ten of them, where a student would stop.
+    #: Comments with a colon, like this one, stand beside the code on the
+    #: page. An exemplar has six to ten, where a student would stop.
     dist.all_reduce(x)
 
 

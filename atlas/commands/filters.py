@@ -102,7 +102,7 @@ class Filters:
             and self.family in (None, t.family)
             and self.years.holds(t.since)
             and set(self.surveys) <= set(t.surveys)
-            and self._said((*words, *t.also_called, *t.surveys.values()))
+            and self._said((*words, *t.also_called, *map(str, t.surveys.values())))
         )
 
     def _system(self, atlas: Atlas, s: System) -> bool:

@@ -22,7 +22,7 @@ def sections(atlas: Atlas, s: System) -> Sections:
     yield "Design", list(_built(atlas, s))
     yield "Relations", list(_relations(atlas, s))
     yield "Similar systems", list(_alike(atlas, s))
-    names = [f"{v}: {atlas.surveys[v].name}" for v in s.surveys]
+    names = [f"{v}: {atlas.surveys[v].name}, {x}" for v, x in s.surveys.items()]
     yield "In the surveys", names
     yield "Papers", citations(atlas, s.papers)
     yield "Files", [str(s.yaml)]

@@ -239,6 +239,18 @@ class Ranks:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """Where a survey names a technique or a system, and what it calls it."""
+
+    where: Text = key("the section, table, figure or reference that says it")
+    as_: Text | None = key("the survey's own term", default=None)
+
+    def __str__(self) -> str:
+        """As one line."""
+        return f"{self.as_} ({self.where})" if self.as_ else self.where
+
+
+@dataclass(frozen=True)
 class Technique:
     """A technique: where it belongs, what it claims, and when to use it."""
 
@@ -255,8 +267,8 @@ class Technique:
     cons: Text = key("what it costs")
     claims: tuple[Claim, ...] = key("what a run must show")
     not_shown: Text | None = key("what the exemplar's run cannot show", default=None)
-    surveys: Mapping[Annotated[str, Ref("survey")], Text] = key(
-        "survey -> the name it has there", default_factory=dict
+    surveys: Mapping[SurveyId, Attribution] = key(
+        "survey -> where it is named there, and how", default_factory=dict
     )
     also: Mapping[Annotated[str, Ref("axis")], str] = key(
         "other axis -> its family there", default_factory=dict
@@ -428,7 +440,9 @@ class System:
     largest_run: Fact | None = key("the largest run published for it", default=None)
     relations: tuple[Relation, ...] = key("how it stands to others", default=())
     also_called: tuple[Text, ...] = key("other names", default=())
-    surveys: tuple[SurveyId, ...] = key("surveys that name it", default=())
+    surveys: Mapping[SurveyId, Attribution] = key(
+        "survey -> where it is named there, and how", default_factory=dict
+    )
 
     @property
     def yaml(self) -> Path:

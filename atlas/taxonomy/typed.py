@@ -108,10 +108,13 @@ _NONE = Mapping(Mark())
 
 @functools.cache
 def _fields(cls: type) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
-    """The YAML keys of a dataclass: name -> (annotation, field)."""
+    """The YAML keys of a dataclass: name -> (annotation, field).
+
+    A word that Python keeps for itself, as `as`, is a field with an underscore.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
-    listed = dataclasses.fields(cls)
-    return {f.name: (hints[f.name], f) for f in listed if "given" not in f.metadata}
+    listed = [f for f in dataclasses.fields(cls) if "given" not in f.metadata]
+    return {f.name.rstrip("_"): (hints[f.name], f) for f in listed}
 
 
 def _optional(f: dataclasses.Field[Any]) -> bool:
@@ -167,7 +170,7 @@ class Reader:
                 self.note(node.mark, f'missing key "{name}"', str(f.metadata["says"]))
         if any(value is BAD for value in values.values()):
             return BAD
-        made = cls(**given_, **values)
+        made = cls(**given_, **{known[k][1].name: v for k, v in values.items()})
         self._places[id(made)] = (made, node)
         if cls in self.checks:
             self.checks[cls](made, self)

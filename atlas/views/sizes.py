@@ -190,6 +190,10 @@ def unit(claim: Claim) -> str:
     return {"bytes": "B", "seconds": "s"}.get(claim.unit or "", "")
 
 
+#: What a page's script calls them.
+_WHICH = {"ranks": "p", "rank": "r"}
+
+
 def given(
     technique: Technique, claim: Claim, recorded: Mapping[str, Any]
 ) -> list[tuple[str, Value]]:
@@ -197,7 +201,7 @@ def given(
     assert claim.formula is not None
     names = arguments(FORMULAS[claim.formula])
     own = {**recorded, **COMMON, **GIVEN.get(technique.id, {})}
-    return [(a, Rule(by="p") if a in ("ranks", "rank") else own[a]) for a in names]
+    return [(a, Rule(by=_WHICH[a]) if a in _WHICH else own[a]) for a in names]
 
 
 def values(claim: Claim, rules: list[tuple[str, Value]], p: int, n: int) -> list[float]:

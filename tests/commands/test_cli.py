@@ -344,7 +344,7 @@ def test_a_system_is_shown_with_all_that_is_known(loaded: taxonomy.Atlas) -> Non
     s = loaded.systems["horovod"]
     assert s.hardware is not None
     assert s.largest_run is not None
-    for said in (s.hardware.says, s.largest_run.says, "Langer et al. 2020"):
+    for said in (s.hardware.says, s.largest_run.says, "Nichols et al. 2021"):
         assert said in text
     assert f"    atlas run {RING} --ranks 4\n" in text
     assert "derived from baidu-allreduce" in text
