@@ -5,6 +5,7 @@ drawing by matplotlib keeps six decimals and every point of a horizontal line.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 
 PATH = re.compile(r'(?<= d=")[^"]*(?=")')
 POINT = re.compile(r"\s*([ML])\s*(-?[\d.]+)\s+(-?[\d.]+)")
@@ -20,20 +21,27 @@ def lighter(drawing: str) -> str:
 def _path(d: str) -> str:
     body, closed = d.strip().removesuffix("z"), d.strip().endswith("z")
     if POINT.sub("", body).strip():  # curves too: only rounded
-        return re.sub(r"\s+", " ", NUMBER.sub(lambda n: _short(float(n[0])), d)).strip()
+        return re.sub(r"\s+", " ", NUMBER.sub(lambda n: short(float(n[0])), d)).strip()
     points = [
         (kind, round(float(x), 1), round(float(y), 1))
         for kind, x, y in POINT.findall(body)
     ]
-    kept = "".join(f"{k}{_short(x)} {_short(y)}" for k, x, y in _straight(points))
+    kept = "".join(f"{k}{short(x)} {short(y)}" for k, x, y in _straight(points))
     return kept + ("z" if closed else "")
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A coordinate to a tenth, and no zero after the point."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _straight(points: list[Point]) -> list[Point]:
+def corners(points: Iterable[tuple[float, float]]) -> str:
+    """The points of a polyline or polygon, without those on the way to the next."""
+    kept = _straight([("L", round(x, 1), round(y, 1)) for x, y in points])
+    return " ".join(f"{short(x)},{short(y)}" for _, x, y in kept)
+
+
+def _straight(points: Sequence[Point]) -> list[Point]:
     """Without the points that lie between their neighbors on one line."""
     kept: list[Point] = []
     for point in points:

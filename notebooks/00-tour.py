@@ -15,11 +15,11 @@
 # # A tour: predict it, run it, break it
 #
 # Many processes train one network by sending each other numbers. How many
-# numbers, in which order, and who waits for whom: none of it has to be taken
-# on trust. Here you run some of the atlas's programs, guess what they send
-# before you look, and then break one of them.
+# numbers they send, in which order, and who waits for whom: you need not take
+# any of it on trust. In this tour you run some of the atlas's programs, guess
+# what they send before you look, and then break one of them.
 #
-# All figures below were made by the cells above them, on one machine.
+# Every figure below was made by the cells above it, on one machine.
 
 # %%
 import torch
@@ -34,12 +34,12 @@ figures()
 # ## 1. Four ranks in a cell
 #
 # `launch(f, p)` starts p processes, called ranks, joins them into a group,
-# calls `f(w)` on each of them and brings back the answers in order. The
-# function may be defined in a cell: it travels to the ranks by itself.
+# calls `f(w)` on each of them and returns the answers in rank order. The
+# function may be defined in a cell: it is sent to the ranks automatically.
 #
-# First one rank looks around. Where there are two GPUs or more, all that
-# follows runs on them over NCCL; elsewhere it runs on the CPU over gloo. The
-# cells are the same.
+# First, one rank looks around. With two or more GPUs, everything below runs
+# on them over NCCL; otherwise it runs on the CPU over gloo. The cells are the
+# same either way.
 
 
 # %%
@@ -61,9 +61,10 @@ def introduce(w):
 launch(introduce, ranks, env=hidden)
 
 # %% [markdown]
-# Now some work. Every rank holds a tensor and all of them want the sum, as
-# after each step of data-parallel training. The obvious way: everyone sends
-# to rank 0, which adds up and sends the sum back. `meter()` counts.
+# Now some work. Every rank holds a tensor, and all of them need the sum, as in
+# each step of data-parallel training. The obvious way: every rank sends its
+# tensor to rank 0, which adds them up and sends the sum back. `meter()` counts
+# the bytes.
 
 # %%
 from exemplars.runtime import meter
@@ -92,19 +93,19 @@ for rank, sent in enumerate(launch(star, ranks, env=hidden)):
     print(f"rank {rank} sent {sent:>9,} bytes: {sent / (8 * N):.0f} x the tensor")
 
 # %% [markdown]
-# Rank 0 sends one tensor to everybody else. With a thousand ranks it would
-# send almost a thousand of them, while the others have nothing to do.
+# Rank 0 sends a whole tensor to each of the others. With a thousand ranks it
+# would send almost a thousand tensors while the others wait.
 #
 # ## 2. Predict, then look
 #
-# On a **ring** every rank talks to its right neighbor alone. The tensor is
-# cut into as many chunks as there are ranks; in every round each rank passes
-# one chunk on, first to add up, then to share the result.
+# On a **ring**, each rank sends only to its right neighbor. The tensor is cut
+# into as many chunks as there are ranks. In every round each rank passes one
+# chunk on: first to add up the sums, then to share the result.
 #
-# Before you read on: *how many bytes does each rank send now?* Take a guess,
-# in tensors. Less than one? Two? Three?
+# Before you read on: *how many bytes does each rank send now?* Guess in units
+# of one tensor. Less than one? Two? Three?
 #
-# Here is the answer of the oracle, for p ranks, n numbers of b bytes, and
+# This formula gives the answer for p ranks, n numbers of b bytes each, and
 # rank r. The chunks may be uneven, hence the rounding up:
 
 # %%
@@ -121,15 +122,14 @@ bytes_sent = FORMULAS["ring_all_reduce_bytes"]
 Markdown(f"$$ {latex(bytes_sent)} $$")
 
 # %% [markdown]
-# The two chunks subtracted are about n/p each: a rank sends close to
-# 2(p-1)/p tensors, so one and a half on four ranks, and never more than two.
+# The two chunks subtracted are about n/p each, so a rank sends close to
+# 2(p-1)/p tensors: 1.5 on four ranks, and never more than two.
 #
-# Does it? `measure` runs the atlas's own program for the ring, all of it
-# [on one page](../communication-pattern/collective/ring-all-reduce.md), and
-# `judge` holds what was measured against each claim made for it. Bytes and
-# rounds have no tolerance: they equal the formula, or the claim fails. The
-# sum may be off by rounding, since the ring adds in another order than one
-# process would.
+# Does it? `measure` runs the atlas's own ring program, which is shown in full
+# [on its page](../communication-pattern/collective/ring-all-reduce.md), and
+# `judge` checks the measurements against each claim. Bytes and rounds have no
+# tolerance: they equal the formula, or the claim fails. The sum may be off by
+# rounding, because the ring adds in a different order than a single process.
 
 # %%
 from atlas.measure import measure
@@ -141,10 +141,10 @@ table(judge(ring, run))
 # %% [markdown]
 # ## 3. A thousand ranks on a laptop
 #
-# One process can be rank r of 1024. In a *dry run* the program runs as it is,
-# all it sends is counted, and nothing arrives. The values mean nothing there,
-# but the bytes are right, so the formula can be checked where no laptop could
-# go.
+# One process can be rank r of 1024. In a *dry run* the program runs unchanged,
+# everything it sends is counted, and nothing arrives. The values are
+# meaningless, but the byte counts are right, so the formula can be checked at
+# sizes that no laptop could run.
 
 # %%
 dry = {p: measure(ring, p, mode="dry") for p in (64, 1024)}
@@ -184,18 +184,18 @@ for ax in (left, right):
 plt.show()
 
 # %% [markdown]
-# That is the ring's bargain. What a rank sends hardly depends on how many
-# ranks there are; the number of rounds does, and every round costs a latency.
-# Large tensors like rings, and small tensors on many ranks do not.
+# That is the trade-off of the ring. What a rank sends hardly depends on the
+# number of ranks, but the number of rounds grows with it, and every round adds
+# latency. Rings suit large tensors, not small tensors on many ranks.
 #
 # ## 4. Who waits for whom
 #
 # Bytes are half of the story. In a **pipeline** each rank holds a stage of
 # the network, and the batch goes through it in micro-batches. *One forward,
-# one backward* is the order in which most large models are trained that way.
-# Every rank logs what it does. From the logs, `virtual` works out when each
-# thing could have happened if a forward took 1 second and a backward 2: the
-# same on every machine, however few cores it has.
+# one backward* is the schedule that most large models trained this way use.
+# Every rank logs what it does. From the logs, `virtual` computes when each
+# event could have happened if a forward took 1 second and a backward 2. The
+# result is the same on every machine, however few cores it has.
 
 # %%
 from atlas.timeline import virtual
@@ -226,9 +226,9 @@ ax.tick_params(length=0)
 plt.show()
 
 # %% [markdown]
-# Every stage stands idle as long as the first micro-batch needs to reach the
-# last stage and the last one to come back. Read the gray off the drawing, and
-# compare:
+# Every stage is idle for as long as the first micro-batch takes to reach the
+# last stage and the last micro-batch takes to come back. Read the idle time off
+# the drawing and compare:
 
 # %%
 idle = FORMULAS["pipeline_idle"]
@@ -240,11 +240,11 @@ wanted = {"idle", "makespan", "in_flight"}
 table(v for v in judge(pipeline, run) if v.claim in wanted)
 
 # %% [markdown]
-# (`in_flight` is the price of this order: the first stage keeps the
+# (`in_flight` is the cost of this schedule: of all stages, the first keeps the
 # activations of the most micro-batches until their gradients come back.)
 #
-# The number of micro-batches is not in the formula. More of them leave the idle time
-# as it is and make it a smaller share of the whole:
+# The number of micro-batches is not in the formula. More micro-batches leave
+# the idle time unchanged and make it a smaller share of the total:
 
 # %%
 bubble = FORMULAS["pipeline_bubble"]
@@ -256,9 +256,9 @@ for m in (6, 12, 24, 96):
 # %% [markdown]
 # ## 5. Break it
 #
-# A claim is worth something if a mistake can make it fail. Each technique in
-# the atlas comes with mistakes that people make: *mutants*. This one is in
-# the ring of a widely read tutorial:
+# A claim is worth something only if a mistake can make it fail. Each technique
+# in the atlas comes with mistakes that people make, called *mutants*. This one
+# is in the ring of a widely read tutorial:
 
 # %%
 import difflib
@@ -273,17 +273,18 @@ diff = difflib.unified_diff(good.splitlines(), bad.splitlines(), n=1, lineterm="
 Markdown("\n".join([mutant.says, "", "```diff", *list(diff)[3:], "```"]))
 
 # %% [markdown]
-# Does it still compute the sum? Which claim will notice? Guess again.
+# Does it still compute the sum? Which claim will fail? Guess again.
 
 # %%
 run = measure(ring, ranks, mode=backend, source=bad)
 table(judge(ring, run))
 
 # %% [markdown]
-# Every rank has the right sum. A test of the result would be content, and so
-# would the loss curve; only counting shows it. That is why the atlas counts.
+# Every rank has the right sum. A test of the result would pass, and the loss
+# curve would look right; only counting reveals the mistake. That is why the
+# atlas counts.
 #
-# Try another, or write your own. Each of these is caught by a claim; which?
+# Try another, or write your own. A claim catches each of these. Which one?
 
 # %%
 for mutant in (*ring.mutants[1:], *pipeline.mutants):
@@ -292,12 +293,12 @@ for mutant in (*ring.mutants[1:], *pipeline.mutants):
 # %% [markdown]
 # ## What next
 #
-# - Read the two programs whole, with their runs replayed:
+# - Read the two programs in full, with replays of their runs:
 #   [ring all-reduce](../communication-pattern/collective/ring-all-reduce.md)
 #   and [one forward, one backward](../sync-strategy/pipeline-flush/one-f-one-b.md).
-# - Change one: `exemplars/` holds them, each a single file.
+# - Change one: each is a single file in `exemplars/`.
 # - Run one without a notebook: `atlas run ring-all-reduce --ranks 4`, or over
 #   many machines with `torchrun`; its page has the command.
 # - Ask what happens with more ranks: `atlas run ring-all-reduce --dry 1024`.
-# - See [who uses what](../systems/index.md), and [where the words come
-#   from](../surveys.md).
+# - See [which systems use which technique](../systems/index.md), and [what the
+#   surveys call them](../surveys.md).

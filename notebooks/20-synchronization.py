@@ -14,14 +14,14 @@
 # %% [markdown]
 # # Lab: when do the workers agree?
 #
-# Waiting for one another costs time. Not waiting costs something else: updates
-# that were computed from old weights. Every strategy of synchronization is a
-# place between the two, and this lab measures both.
+# Waiting for other workers costs time. Not waiting has a different cost:
+# updates are computed from old weights. Every synchronization strategy is a
+# compromise between the two, and this lab measures both costs.
 #
 # Time here is *virtual*: every piece of work declares how long it takes, and
-# from what the ranks did follows when each thing could have happened. So the
-# figures are exact, and the same on every machine. Guess before you look. At
-# the end are four exercises, graded by the techniques' own claims; the
+# the logs of the ranks then determine when each event could have happened. The
+# figures are therefore exact and the same on every machine. Guess before you
+# look. At the end are four exercises, graded by the techniques' own claims; the
 # [tour](00-tour.md) explains how.
 
 # %% tags=["setup"]
@@ -42,10 +42,10 @@ begin()
 # %% [markdown]
 # ## 1. One slow rank
 #
-# In **bulk-synchronous** SGD all ranks compute a gradient, sum it, and take the
-# same step. A gradient takes 3 seconds and an update 1: four steps take 16.
-# Now rank 1 becomes three times slower. The ranks need 4.5 seconds for a
-# gradient on average. *How long do four steps take?*
+# In **bulk-synchronous** SGD all ranks compute a gradient, sum the gradients,
+# and take the same step. A gradient takes 3 seconds and an update 1, so four
+# steps take 16. Now rank 1 becomes three times slower. On average a rank then
+# needs 4.5 seconds for a gradient. *How long do four steps take?*
 
 # %%
 guess = predict("virtual seconds", 4 * (4.5 + 1))
@@ -66,8 +66,8 @@ uneven = watch(synchronous, one_slow(rank=1, factor=3, seconds=3)).line
 
 guess.against(
     uneven.makespan,
-    "Nobody goes on before the last has come, so averages do not matter: each of "
-    "the four steps takes as long as its slowest rank.",
+    "No rank continues before the last one has arrived, so averages do not matter: "
+    "each of the four steps takes as long as its slowest rank.",
     law=r"\sum_{t} \Bigl( \max_r \text{seconds}(r, t) + \text{update} \Bigr)",
 )
 
@@ -79,15 +79,15 @@ lanes(bottom, uneven, colors, "the same, rank 1 three times slower; gray is idle
 plt.show()
 
 # %% [markdown]
-# The fast ranks spend most of their time waiting. With many ranks it takes no
-# broken machine: the slowest of a thousand is always slow.
+# The fast ranks spend most of their time waiting. With many ranks this happens
+# even when no machine is broken: the slowest of a thousand is always slow.
 #
 # ## 2. Ahead, but not too far
 #
-# **Stale-synchronous parallel** lets a worker run ahead of the slowest by at
-# most s steps (it calls them clocks). Rank 0 serves; of the three workers one
-# is three times slower. They work for six clocks with s = 1. *Of the 18 reads,
-# how many have to wait?*
+# **Stale-synchronous parallel** lets a worker run ahead of the slowest one by at
+# most s steps, which it calls clocks. Rank 0 is the server; one of the three
+# workers is three times slower. They work for six clocks with s = 1. *Of the 18
+# reads, how many have to wait?*
 
 # %%
 guess = predict("reads that wait", 5)
@@ -100,8 +100,8 @@ waits = {s: run["ranks"][0]["measured"]["waits"] for s, run in by_s.items()}
 
 guess.against(
     waits[1],
-    "The slow worker never waits. Each of the two fast ones gets a head start, and "
-    "once that is used up it waits at every clock:",
+    "The slow worker never waits. Each of the two fast workers has a head start; "
+    "once it is used up, the worker waits at every clock:",
     "ssp_waits",
     law=r"(p - 2) \left( t - 1 - \left\lfloor \frac{k s}{k - 1} \right\rfloor \right)",
     ranks=4,
@@ -125,10 +125,10 @@ right.set(title="virtual seconds until all are done", xlabel="s", xticks=list(wa
 plt.show()
 
 # %% [markdown]
-# There are fewer waits, and yet training ends no sooner: if one worker is always
-# slow, the others only reach the end earlier and wait there. Bounded staleness
-# helps in another case. Let no worker be slow, but let each pause once, all at
-# different times:
+# A larger s means fewer waits, yet training ends no sooner: if one worker is
+# always slow, the others only reach the end earlier and wait there. Bounded
+# staleness helps in a different case. Suppose that no worker is slow, but that
+# each pauses once, all at different times:
 
 
 # %%
@@ -152,15 +152,16 @@ both[0].set(xlabel="", xlim=(0, paused[0].makespan))
 plt.show()
 
 # %% [markdown]
-# (Rank 0 is the server, and computes nothing.) With s = 0 every pause stops
-# everyone, and pauses add up. With s = 2 they overlap.
+# (Rank 0 is the server and computes nothing.) With s = 0 every pause stops all
+# workers, and the pauses add up. With s = 2 they overlap.
 #
 # ## 3. No bound at all
 #
-# **Downpour** never waits: a server applies each gradient when it comes. A
-# gradient's *staleness* is the number of updates between the moment its weights
-# were read and the moment it is applied. Three workers, one of them three times
-# slower than the rest. *How stale are the slow worker's gradients?*
+# **Downpour** never waits: a server applies each gradient when it arrives. The
+# *staleness* of a gradient is the number of updates between the moment its
+# weights were read and the moment it is applied. There are three workers, one
+# of them three times slower than the others. *How stale are the slow worker's
+# gradients?*
 
 # %%
 guess = predict("age of the slow worker's gradients, in updates", 3)
@@ -188,8 +189,7 @@ def by_worker(seen):
 ages = {k: by_worker(watch(pour, k)) for k in (1, 3, 6)}
 guess.against(
     ages[3][1][-1],
-    "While it computes, each of the other workers pushes three times, and there "
-    "are two of them.",
+    "While the slow worker computes, each of the two other workers pushes three times.",
     "downpour_straggler_staleness",
     ranks=4,
     slowdown=3,
@@ -210,15 +210,16 @@ every[0].legend()
 plt.show()
 
 # %% [markdown]
-# The others hardly notice: their gradients are about as old as without a
-# straggler. But nothing bounds the age of the slow one's.
+# The other workers are hardly affected: their gradients are about as stale as
+# without a straggler. But nothing bounds the staleness of the slow worker's
+# gradients.
 #
-# ## 4. Meet now and then
+# ## 4. Synchronize now and then
 #
-# **Local SGD** lets everyone train alone for H steps and then averages the
+# **Local SGD** lets every rank train alone for H steps and then averages the
 # weights. Let a step take 1 to 2 seconds, at random, and let messages be free.
-# With H = 16 there are 16 times fewer meetings than with H = 1. *What
-# percentage of the time does it save?*
+# With H = 16 the ranks average 16 times less often than with H = 1. *What
+# percentage of the time does that save?*
 
 # %%
 guess = predict("percent of the virtual time saved", 94)
@@ -247,9 +248,9 @@ took = {h: seen.line.makespan for h, seen in met.items()}
 guess.against(
     100 * (1 - took[16] / took[1]),
     "Only waiting is saved, and there was not that much of it. With H = 1 each "
-    "step takes as long as the slowest of four; the mean of the largest of p "
-    "numbers between 1 and 2 is the first of these, and 1.5 is the least that "
-    "any H can reach:",
+    "step takes as long as the slowest of four ranks. The first formula is the "
+    "mean of the largest of p numbers between 1 and 2. A larger H can at best "
+    "reach the mean of a single number, 1.5:",
     law=r"1 + \frac{p}{p + 1} = 1.8 \qquad \frac{1.8 - 1.5}{1.8} = 17\,\%",
 )
 
@@ -261,7 +262,7 @@ middle.plot(
     PERIODS, [FORMULAS["periodic_rounds"](STEPS, h) for h in PERIODS], label="formula"
 )
 middle.plot(PERIODS, [seen.calls[0] for seen in met.values()], "o", label="counted")
-middle.set(title="meetings", yscale="log")
+middle.set(title="rounds of averaging", yscale="log")
 middle.set_yticks([1, 4, 16, 64], [1, 4, 16, 64])
 middle.legend()
 right.plot(PERIODS, [seen.values[0] for seen in met.values()], "o-", color="C1")
@@ -274,16 +275,16 @@ for ax in (left, middle, right):
 plt.show()
 
 # %% [markdown]
-# What H really saves are messages. On this small task, whose parts all look
-# alike, the average of ranks that trained alone is nearly as good as training
-# together, up to a point.
+# What a larger H really saves is messages. On this small task, where all shares
+# of the data look alike, averaging ranks that trained alone is nearly as good as
+# training together, up to a point.
 #
 # ## 5. Bubbles
 #
 # A **pipeline** gives each rank a stage of the network. A batch goes through in
-# m micro-batches; a forward takes 1 second, a backward 2. *GPipe* does all
-# forwards and then all backwards. *1F1B* alternates as soon as it can. Four
-# stages, six micro-batches. *What percentage of the time is a stage idle in
+# m micro-batches; a forward takes 1 second, a backward 2. *GPipe* runs all
+# forwards and then all backwards. *1F1B* alternates as soon as it can. With four
+# stages and six micro-batches, *what percentage of the time is a stage idle in
 # 1F1B?*
 
 # %%
@@ -300,7 +301,7 @@ line = lines["one-f-one-b"]
 guess.against(
     100 * line.idle[0] / line.makespan,
     "Three stages must be filled before the last can start, and emptied after it "
-    "has ended, in whatever order the rest is done:",
+    "has finished, whatever the order in between:",
     "pipeline_bubble",
     scale=0.01,
     ranks=4,
@@ -315,9 +316,10 @@ for ax, (name, line) in zip(both, lines.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# Forwards in blue, backwards in orange, by micro-batch. The bubble is the same.
-# What 1F1B saves is memory. A stage keeps a micro-batch's activations from its
-# forward to its backward; this is the most micro-batches that each stage held:
+# Forwards are blue and backwards orange, numbered by micro-batch. The bubble is
+# the same in both. What 1F1B saves is memory. A stage keeps the activations of a
+# micro-batch from its forward to its backward. These are the most micro-batches
+# that each stage held at once:
 
 # %%
 for name, run in pipes.items():
@@ -344,10 +346,10 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# ## 6. Old gradients want small steps
+# ## 6. Stale gradients need small steps
 #
-# Descend a parabola, whose gradient is the weight itself, with step size eta:
-# every eta below 2 converges. Now let three Downpour workers do it, so that
+# Descend a parabola, whose gradient is the weight itself, with step size eta.
+# Every eta below 2 converges. Now let three Downpour workers do it, so that
 # every gradient is two updates old. *Up to which eta does it converge?*
 
 # %%
@@ -387,9 +389,9 @@ left_over = {p - 2: watch(parabola, rates, ranks=p).values[0] for p in (2, 3, 4)
 converged = [r for r, size in zip(rates, left_over[2], strict=True) if size < 0.1]
 guess.against(
     max(converged),
-    "(Of those that were tried.) Reacting to what was true two updates ago, one "
-    "overshoots, and then overshoots the overshoot. The law for gradients that "
-    "are all s updates old, and its value for s = 2:",
+    "(Of the values that were tried.) An update that reacts to the state of two "
+    "updates ago overshoots, and the correction overshoots again. The law for "
+    "gradients that are all s updates old, and its value for s = 2:",
     law=r"\eta < 2 \sin \frac{\pi}{2 (2 s + 1)} = "
     f"{limit(2):.3f}",
 )
@@ -406,10 +408,11 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# Dashed lines are the law. Twice as stale, about half the step: that is the
-# price of not waiting. Whether it is worth it depends on what waiting costs.
-# With a worker that is three times slower, on the digits, at rates chosen by
-# hand (the two that do not wait step more often, each time on fewer samples):
+# The dashed lines show the law. Twice the staleness allows about half the step:
+# that is the price of not waiting. Whether it is worth paying depends on what
+# waiting costs. Here is the digits task with one worker that is three times
+# slower, at rates chosen by hand (the two strategies that do not wait step more
+# often, on fewer samples each time):
 
 # %%
 from atlas.race.courses import Course
@@ -432,20 +435,20 @@ left.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
-# To the left, who learns most from a sample; to the right, who learns most in
-# a second. `atlas race` does this with care: more strategies, three seeds, the
-# best rate for each.
+# The left plot shows which strategy learns most per sample, the right plot which
+# learns most per second. `atlas race` makes this comparison with care: more
+# strategies, three seeds, the best rate for each.
 #
 # ## Exercises
 #
-# Each cell holds code that is unfinished or wrong; `grade` runs the technique's
-# program with it, and judges every claim.
+# Each cell contains code that is unfinished or wrong. `grade` runs the
+# technique's program with your code and judges every claim.
 #
 # ### Exercise 1: fill in the missing condition
 #
-# May worker q read, if it has finished `self.finished[q]` clocks and the
-# slowest worker `self.slowest`? The bound is `self.staleness`. As it stands,
-# everyone always may.
+# Worker q has finished `self.finished[q]` clocks, the slowest worker
+# `self.slowest`, and the bound is `self.staleness`. May q read? As the code
+# stands, every worker always may.
 
 # %% tags=["exercise"]
 from exemplars.sync_strategy.bounded_staleness.stale_synchronous_parallel import Server
@@ -476,9 +479,9 @@ grade("stale-synchronous-parallel", Server=Bounded)
 #
 # ### Exercise 2: find the planted bug
 #
-# Every rank takes the mean over its own share of the batch, and then all take
-# the mean of the ranks. The loss curve looks perfect. What is wrong with it?
-# (A batch has 50 samples, and there are four ranks.)
+# Every rank takes the mean over its own share of the batch, and then the means
+# are averaged over the ranks. The loss curve looks perfect. What is wrong? (A
+# batch has 50 samples, and there are four ranks.)
 
 # %% tags=["exercise"]
 from exemplars.sync_strategy.synchronous.bsp_synchronous_sgd import (
@@ -500,7 +503,7 @@ def train(w, task, *, steps, batch, bucket, rate):
         with span("update", label=step, cost=1), torch.no_grad():
             for p, g in zip(parameters, gradients, strict=True):
                 p.sub_(g, alpha=rate)
-        yield Step(samples=batch, loss=loss.item(), weights=parameters)
+        yield Step(loss.item(), parameters)
 
 
 grade("bsp-synchronous-sgd", train=train)
@@ -509,8 +512,8 @@ grade("bsp-synchronous-sgd", train=train)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# Two ranks have 13 samples and two have 12: the mean of means is not the mean.
-# Divide by the size of the whole batch, on every rank.
+# Two ranks have 13 samples and two have 12: the mean of the means is not the
+# mean. On every rank, divide by the size of the whole batch.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
@@ -528,7 +531,7 @@ def train(w, task, *, steps, batch, bucket, rate):
         with span("update", label=step, cost=1), torch.no_grad():
             for p, g in zip(parameters, gradients, strict=True):
                 p.sub_(g, alpha=rate)
-        yield Step(samples=batch, loss=loss.item(), weights=parameters)
+        yield Step(loss.item(), parameters)
 
 
 grade("bsp-synchronous-sgd", train=train)
@@ -538,9 +541,9 @@ grade("bsp-synchronous-sgd", train=train)
 #
 # ### Exercise 3: fill in the missing number
 #
-# Before it alternates, a stage of 1F1B does some forwards. With how many does
-# stage s of p begin? As it stands with none: the gradients are right, and the
-# pipeline is none.
+# Before it alternates, a stage of 1F1B runs some forwards. With how many does
+# stage s of p begin? As the code stands, with none: the gradients are right, but
+# nothing is pipelined.
 
 # %% tags=["exercise"]
 from exemplars.runtime import Action
@@ -561,8 +564,8 @@ grade("one-f-one-b", one_f_one_b=one_f_one_b)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# As many as there are stages after it: that long it takes until the first
-# gradient can come back. And no more than there are micro-batches.
+# As many as there are stages after it, because the first gradient takes that
+# long to come back, but no more than there are micro-batches.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
@@ -582,9 +585,10 @@ grade("one-f-one-b", one_f_one_b=one_f_one_b)
 #
 # ### Exercise 4: find the planted bug
 #
-# The ranks of local SGD meet after every H steps, and after the last one. This
-# meets as often as it should, the ranks agree in the end, and still it computes
-# something else. (Seven steps, H = 3: at which steps should they meet?)
+# The ranks of local SGD average after every H steps, and after the last one.
+# This code averages as often as it should, and the ranks agree in the end, but
+# the result is wrong. (With seven steps and H = 3, after which steps should they
+# average?)
 
 
 # %% tags=["exercise"]
@@ -598,8 +602,8 @@ grade("local-sgd", ends_a_period=ends_a_period)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# Steps count from 0, so the first period ends with step H - 1. The wrong one
-# meets after the first step, and one step late ever after.
+# Steps count from 0, so the first period ends with step H - 1. The wrong code
+# averages after the first step, and one step late from then on.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}

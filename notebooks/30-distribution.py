@@ -14,10 +14,10 @@
 # %% [markdown]
 # # Lab: who holds what?
 #
-# Training needs more memory than the weights: gradients, the optimizer's
-# state, activations. With many ranks one may keep all of it everywhere, or
-# give each rank a part. This lab counts every byte that the ranks keep, from
-# birth to death, and what it costs them to keep fewer.
+# Training needs memory for more than the weights: gradients, optimizer state,
+# activations. Every rank can keep all of it, or each rank can keep a part. This
+# lab counts every byte that the ranks keep, from allocation to release, and what
+# it costs to keep less.
 #
 # Guess before you look. At the end are four exercises, graded by the
 # techniques' own claims; the [tour](00-tour.md) explains how.
@@ -39,11 +39,11 @@ begin()
 # %% [markdown]
 # ## 1. Four times the weights
 #
-# In plain data parallelism every rank keeps the weights, as many gradients,
-# and for Adam two running means of them: four times the weights, and the same
-# four on every rank. **ZeRO-1** leaves weights and gradients alone and gives
-# each rank a shard of Adam's state. *On four ranks, what percentage of that
-# memory does a rank still need?*
+# In plain data parallelism every rank keeps the weights, as many gradients, and
+# Adam's two running means: four times the weights, with the same contents on
+# every rank. **ZeRO-1** leaves weights and gradients whole and gives each rank a
+# shard of Adam's state. *On four ranks, what percentage of that memory does a
+# rank still need?*
 
 # %%
 guess = predict("percent of the memory of data parallelism", 25)
@@ -86,8 +86,8 @@ state |= {n: run["ranks"][0]["measured"]["state"] for n, run in zero.items()}
 
 guess.against(
     100 * state["zero-1"] / state["data parallel"],
-    "A quarter of *everything* is what ZeRO-3 needs. Here weights and gradients "
-    "stay whole, two of the four, and a quarter of the other two is added:",
+    "ZeRO-3 needs a quarter of *everything*. In ZeRO-1, weights and gradients stay "
+    "whole, which is two of the four; a quarter of the other two is added:",
     "zero_1_state_bytes",
     law=r"b n \left( 2 + \frac{2}{p} \right)",
     scale=4 * 8 * ALL / 100,
@@ -102,9 +102,9 @@ for name, kept in state.items():
     print(f"{name:<14} keeps {kept:>7,} bytes, {share:>6.1%}")
 
 # %% [markdown]
-# That is what a rank keeps from step to step. In between there is more: what
-# autograd saves, a layer that is whole for a moment. Two steps of each, with
-# every byte that was alive:
+# That is what a rank keeps from step to step. Within a step there is more: what
+# autograd saves, and layers that are whole for a moment. Here are two steps of
+# each, with every byte that was alive:
 
 # %%
 series = {"data parallel": plain["series"]}
@@ -118,16 +118,16 @@ axes[3].legend(fontsize=8, ncols=2, loc="upper right")
 plt.show()
 
 # %% [markdown]
-# Every step down removes a color: the optimizer's state shrinks in ZeRO-1,
-# the gradients in ZeRO-2, the weights in ZeRO-3, which needs room for one
-# whole layer instead. Adam's state appears with the first update, and stays.
+# Each stage shrinks one more color: ZeRO-1 the optimizer state, ZeRO-2 the
+# gradients, and ZeRO-3 the weights, though it needs room for one whole layer
+# instead. Adam's state appears with the first update and stays.
 #
 # ## 2. What it costs in bytes
 #
-# An all-reduce is a reduce-scatter and an all-gather, and ZeRO-1 only puts the
-# update between them: no byte more. Now accumulate gradients over three
-# micro-batches. **ZeRO-2** does not keep whole gradients. *How many times the
-# bytes of ZeRO-1 does it send?*
+# An all-reduce is a reduce-scatter followed by an all-gather, and ZeRO-1 only
+# puts the update between the two: it sends no extra byte. Now accumulate
+# gradients over three micro-batches. **ZeRO-2** does not keep whole gradients.
+# *How many times as many bytes as ZeRO-1 does it send?*
 
 # %%
 guess = predict("times the bytes of ZeRO-1", 1)
@@ -137,9 +137,9 @@ guess
 volume = {name: run["ranks"][0]["measured"]["volume"] for name, run in zero.items()}
 guess.against(
     volume["zero-2"] / volume["zero-1"],
-    "ZeRO-1 adds up the gradients at home, and scatters once. In ZeRO-2 home has "
-    "no room for them, so each of m micro-batches scatters; the weights are "
-    "gathered once in either:",
+    "ZeRO-1 accumulates the gradients locally and scatters once. ZeRO-2 has no "
+    "room for whole gradients, so it scatters after each of the m micro-batches. "
+    "Both gather the weights once:",
     "zero_2_volume",
     law=r"t (m + 1) \cdot \frac{p - 1}{p} n_u u b",
     scale=volume["zero-1"],
@@ -169,10 +169,10 @@ plt.show()
 # %% [markdown]
 # ## 3. Cut every matrix
 #
-# **Tensor parallelism** cuts the matrices themselves. In a transformer layer
-# attention is one pair of matrices and the perceptron another; the first of a
-# pair is cut by columns, the second by rows, and then one all-reduce adds up.
-# *For two layers, forward and backward, how many all-reduces?*
+# **Tensor parallelism** cuts the matrices themselves. In a transformer layer,
+# attention is one pair of matrices and the perceptron another. The first matrix
+# of a pair is cut by columns, the second by rows, and one all-reduce then adds
+# up the parts. *How many all-reduces do two layers need, forward and backward?*
 
 # %%
 guess = predict("all-reduces, forward and backward", 4)
@@ -184,9 +184,9 @@ cut = {p: experiment(TENSOR, p) for p in (1, 2, 4)}
 found = cut[4]["ranks"][0]["measured"]
 guess.against(
     found["forward_calls"] + found["backward_calls"],
-    "Two pairs in each layer, each summed once on the way forward. And backward "
-    "is the mirror image: what every rank read, gets a gradient from every rank. "
-    "Each way through l layers:",
+    "Each layer has two pairs, and each pair is summed once in the forward pass. "
+    "The backward pass is the mirror image: what every rank read gets a gradient "
+    "from every rank. In each direction, for l layers:",
     "tensor_parallel_calls",
     scale=0.5,
     layers=2,
@@ -209,15 +209,15 @@ plt.show()
 
 # %% [markdown]
 # Weights shrink with the number of ranks; only norms and some biases stay
-# whole. Activations shrink less, since what enters and leaves a pair is whole
-# on every rank. And what is summed grows with the tokens, in every layer: this
-# wants the fastest links there are.
+# whole. Activations shrink less, because what enters and leaves a pair is whole
+# on every rank. And what is summed grows with the number of tokens, in every
+# layer: tensor parallelism needs the fastest links available.
 #
 # ## 4. Cut between layers
 #
-# Simpler: each rank takes some whole **layers**, and passes on what it has
-# computed. No collectives at all. One batch goes through four ranks and back.
-# *What percentage of the time is a rank idle?*
+# A simpler way: each rank takes some whole **layers** and passes on what it has
+# computed. There are no collectives at all. One batch goes through four ranks
+# and back. *What percentage of the time is a rank idle?*
 
 # %%
 guess = predict("percent idle", 25)
@@ -229,9 +229,9 @@ partition = experiment(PARTITION)
 line = virtual(rank["events"] for rank in partition["ranks"])
 guess.against(
     100 * line.idle[0] / line.makespan,
-    "Nothing overlaps: while one computes, the other three wait for what it will "
-    "send. Only one of p is ever at work. Seconds idle in m batches, of "
-    f"{line.makespan:g}:",
+    "Nothing overlaps: while one rank computes, the other three wait for what it "
+    "will send. Only one of the p ranks works at any time. Seconds idle in m "
+    f"batches, of {line.makespan:g}:",
     "layer_partition_idle",
     scale=line.makespan / 100,
     ranks=4,
@@ -248,16 +248,16 @@ held = [rank["measured"]["state"] / 1000 for rank in partition["ranks"]]
 print("kB of weights by rank:", *held)
 
 # %% [markdown]
-# A partition buys memory: each rank holds a quarter of the weights. It buys no
-# time. For speed one must cut the batch as well; that is a pipeline, and the
-# [lab on synchronization](20-synchronization.md) has it.
+# A partition saves memory: each rank holds a quarter of the weights. It saves no
+# time. To gain speed, the batch must be cut as well; the result is a pipeline,
+# which the [lab on synchronization](20-synchronization.md) shows.
 #
 # ## 5. Keep less, compute more, or keep it elsewhere
 #
 # **Checkpointing** cuts a network of 16 layers into s segments, keeps only the
-# input of each, and computes a segment again when backward comes to it. *Which
-# of 1, 2, 4, 8, 16 segments keeps the least?* More segments are shorter, and
-# need less while they are computed again.
+# input of each, and recomputes a segment when the backward pass reaches it.
+# *Which number of segments keeps the least: 1, 2, 4, 8 or 16?* With more
+# segments, each is shorter and needs less memory while it is recomputed.
 
 # %%
 guess = predict("segments that keep the least", 16)
@@ -278,9 +278,9 @@ def kept_at_most(w):
 one_layer, kept = watch(kept_at_most, ranks=1).values[0]
 guess.against(
     min(kept, key=kept.get),
-    "Short segments are many, and the input of each is kept. The inputs grow with "
-    "s, the activations of one segment shrink with s; their sum, s + l/s, is least "
-    "where the two are equal:",
+    "Short segments mean many segments, and the input of each is kept. The inputs "
+    "grow with s and the activations of one segment shrink with s. Their sum, "
+    "s + l/s, is smallest where the two are equal:",
     "checkpoint_best",
     layers=16,
 )
@@ -314,11 +314,11 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# The price is one more forward, and the gradients have the same bits.
+# The price is one more forward pass, and the gradients are the same bit for bit.
 #
-# The other way out: memory that is slower and larger. The **offloaded
-# optimizer** keeps Adam's state, which is touched once a step, in the host's
-# memory, and moves one gradient down and one weight up for every element:
+# The alternative is memory that is slower and larger. The **offloaded
+# optimizer** keeps Adam's state, which is used once per step, in host memory,
+# and moves one gradient down and one weight up for every element:
 
 # %%
 away = experiment("cpu-offload-optimizer", width=WIDTH)
@@ -331,9 +331,9 @@ print(f"zero-1 keeps {state['zero-1']:,} bytes, all of them in fast memory")
 # %% [markdown]
 # ## 6. Choose by memory
 #
-# Give each of four ranks 1 MB for weights, gradients and Adam's state. Plain
-# data parallelism then manages three layers of width 101. ZeRO-3 needs a
-# quarter of the memory. *Up to which width does it go?*
+# Give each of four ranks 1 MB for weights, gradients and Adam's state. With
+# plain data parallelism, three layers of width 101 fit. ZeRO-3 needs a quarter
+# of the memory. *What is the largest width that fits with ZeRO-3?*
 
 # %%
 guess = predict("largest width that fits", 4 * 101)
@@ -360,9 +360,9 @@ fits, bursts = (
 print(f"width {width} keeps {fits:,} bytes, width {width + 1} keeps {bursts:,}")
 guess.against(
     width,
-    "Four times the weights fit. But a matrix of twice the width has four times "
-    "the weights, so the width only doubles. What a rank keeps of u layers with n_u "
-    "weights each:",
+    "Four times as many weights fit. But a matrix of twice the width has four "
+    "times as many weights, so the width only doubles. What a rank keeps of u "
+    "layers with n_u weights each:",
     "zero_3_state_bytes",
     ranks=4,
     unit_elements=width * width + width,
@@ -371,8 +371,9 @@ guess.against(
 )
 
 # %% [markdown]
-# The same formulas answer the question in earnest. How many weights fit onto
-# accelerators with 80 GB, all in 32 bits, if activations get half of it?
+# The same formulas answer the question at real sizes. How many weights fit onto
+# accelerators with 80 GB, all in 32 bits, if half of the memory is left to
+# activations?
 
 
 # %%
@@ -409,21 +410,21 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# All but ZeRO-3 keep something whole, and level off: one more rank is no more
-# room. Below the lines, choose by what travels: plain data parallelism while
-# it fits, then ZeRO-1, which sends nothing more; ZeRO-3 last. The site's
-# [choose](../choose.md) asks the other questions.
+# All strategies but ZeRO-3 keep something whole, so they level off: one more rank
+# adds no more room. Where several strategies fit, choose by the bytes they send:
+# plain data parallelism while it fits, then ZeRO-1, which sends nothing extra,
+# and ZeRO-3 last. The site's [guide](../choose.md) asks the other questions.
 #
 # ## Exercises
 #
-# Each cell holds code that is unfinished or wrong; `grade` runs the technique's
-# program with it, and judges every claim.
+# Each cell contains code that is unfinished or wrong. `grade` runs the
+# technique's program with your code and judges every claim.
 #
 # ### Exercise 1: fill in the missing line
 #
-# One step of ZeRO-1: scatter the gradients, update one's own shards. A shard is
-# a view of the weights. What is still missing, before the next forward can
-# begin?
+# This is one step of ZeRO-1: scatter the gradients, then update the rank's own
+# shards. A shard is a view of the weights. What is still missing before the next
+# forward pass can begin?
 
 # %% tags=["exercise"]
 from exemplars.parameter_distribution.sharded.zero_1 import Zero1
@@ -444,7 +445,7 @@ grade("zero-1", Zero1=Sharded)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# Everybody's new shards.
+# The new shards of the other ranks.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
@@ -466,7 +467,7 @@ grade("zero-1", Zero1=Sharded)
 # ### Exercise 2: find the planted bug
 #
 # Where x enters a split layer, it is copied to all ranks. The output is right,
-# and so is the loss of the first step. The loss of the second is not.
+# and so is the loss of the first step. The loss of the second step is not.
 
 
 # %% tags=["exercise"]
@@ -486,8 +487,8 @@ grade("tensor-parallel-column-row", Enter=Enter)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# All ranks read x, so x has a part of its gradient from each of them: backward
-# of a copy is a sum.
+# All ranks read x, so each of them contributes a part of its gradient: the
+# backward of a copy is a sum.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}
@@ -510,9 +511,9 @@ grade("tensor-parallel-column-row", Enter=Enter)
 #
 # ### Exercise 3: fill in the missing line
 #
-# In ZeRO-2 a layer's gradient is whole only for a moment; then each rank keeps
-# its shard. As it stands, it keeps the shard of its *own* gradient. The shard
-# of whose gradient should it be, and which collective makes it?
+# In ZeRO-2 the gradient of a layer is whole only for a moment; then each rank
+# keeps its shard. As the code stands, a rank keeps a shard of its *own* gradient.
+# Of which gradient should it keep the shard, and which collective computes it?
 
 
 # %% tags=["exercise"]
@@ -552,8 +553,9 @@ grade("zero-2", Unit=Layer)
 #
 # ### Exercise 4: find the planted bug
 #
-# Fast memory has room for one layer; layers take turns. Every gradient below
-# has the right bits. On a machine with exactly that much room, it would die.
+# Fast memory has room for one layer, so the layers take turns. The code below
+# gets every gradient right, bit for bit. On a machine with exactly that much room,
+# it would run out of memory.
 
 # %% tags=["exercise"]
 from exemplars.parameter_distribution.memory_tiers.model_spilling import Spilled
@@ -574,8 +576,8 @@ grade("model-spilling", Spilled=Small)
 # <details class="solution" markdown>
 # <summary>A solution, and its grade</summary>
 #
-# The new layer comes while the old one is still there: for a moment there are
-# two. First make room.
+# The new layer is allocated while the old one is still there: for a moment there
+# are two. Free the old one first.
 
 
 # %% tags=["solution"] jupyter={"source_hidden": true}

@@ -10,6 +10,7 @@ import typer
 from atlas.launch import LaunchError
 from atlas.mutants.equivalent import EquivalentError
 from atlas.record import RecordError
+from atlas.taxonomy import TaxonomyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def main(
         holes = _mutants(technique or [], sample, seed, jobs, show)
     except LaunchError as error:
         _stop(error.summary, 1)
-    except (EquivalentError, RecordError) as error:
+    except (EquivalentError, RecordError, TaxonomyError) as error:
         _stop(str(error), 1)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -6,21 +6,16 @@ from pathlib import Path
 from atlas.site import pages
 from atlas.taxonomy import TaxonomyError, find_root
 from atlas.verdict import ClaimError
-from atlas.views import context
 
 
 def write(root: Path, out: Path) -> int:
     """Hand-written and generated pages, side by side; how many files."""
-    ctx = context.read(root)
-    made = pages.render(root, ctx)
+    made = pages.render(root)
     docs = root / "docs"
     for path in sorted(docs.rglob("*")):
         uri = path.relative_to(docs).as_posix()
-        if path.is_file() and not uri.startswith("."):
-            data = path.read_bytes()
-            if uri.endswith(".md"):
-                data = pages.fill(data.decode(), ctx).encode()
-            made[uri] = data
+        if path.is_file() and not uri.startswith(".") and uri not in made:
+            made[uri] = path.read_bytes()
     for uri, content in sorted(made.items()):
         target = out / uri
         target.parent.mkdir(parents=True, exist_ok=True)

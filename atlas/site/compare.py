@@ -1,12 +1,15 @@
 """Two to four systems or techniques side by side, differences first."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from markupsafe import Markup
 
 from atlas.script.latex import latex
 from atlas.site import address
-from atlas.site.text import front, md, raw, slug
+from atlas.site.templating import markup, render, script_data
+from atlas.site.text import slug
 from atlas.taxonomy import Claim, System, Technique
 from atlas.views.context import BACKENDS, Context, formula_of
 from atlas.views.proof import all_hold
@@ -73,86 +76,57 @@ def compare_link(
     return address.link(here, f"{HERE}?{query}")
 
 
-def pages(ctx: Context) -> dict[str, str]:
-    """The page, and a small script for each thing, which the page loads when chosen.
+def scripts(ctx: Context) -> dict[str, str]:
+    """A small script for each thing, which the page loads when it is chosen.
 
     All in one would make the page twice as heavy; and a page that is opened as a
     file can load a script, but no JSON.
     """
-    found = things(ctx)
-    out = {HERE: page(ctx, found)}
-    for name, thing in found.items():
+    out = {}
+    for name, thing in things(ctx).items():
         body = json.dumps(thing, separators=(",", ":"), ensure_ascii=True)
         out[f"{PARTS}{name}.js"] = f'atlasCompare("{name}",{body})\n'
     return out
 
 
-def page(ctx: Context, found: dict[str, Any]) -> str:
-    """The page: without script it says so and leads to the same data."""
-    about = "Two to four systems or techniques side by side, differences first."
-    head = front("Compare", description=about, hide=["navigation", "toc"])
-    parts = [
-        head + address.assets(HERE, "systems.css", "permalink.js", "compare.js"),
-        "# Compare",
-        f'<p class="lede">{about}</p>',
-        raw(_view(ctx, found)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _view(ctx: Context, found: dict[str, Any]) -> str:
-    index = [
-        [name, x["name"], x["rows"]["kind"][0], x["rows"]["year"][0], x["also"]]
-        for name, x in found.items()
-    ]
-    spec = {"rows": list(ROWS.items()), "index": index}
-    spec["parts"] = address.link(HERE, PARTS)
-    data = json.dumps(spec, separators=(",", ":"), ensure_ascii=True)
-    data = data.replace("<", "\\u003c")
-    whole = address.link(HERE, "taxonomy.json")
-    parts = [
-        # claims are written as formulas: the word makes the build load KaTeX
-        '<section class="compare-view" data-draws="arithmatex">',
-        f'<script type="application/json">{data}</script>',
-        '<div class="compare-static">',
-        "<p>Choosing needs JavaScript, which is off in this browser. The same data is "
-        f'in <a href="{whole}">taxonomy.json</a>, and the terminal compares too:</p>',
-        "<pre><code>atlas compare horovod pytorch-ddp</code></pre>",
-        "<p>Every system and technique has a page of its own:</p>",
-        *_lists(ctx),
-        "</div>",
-        *_starts(ctx),
-        "</section>",
-    ]
-    return "\n".join(parts)
-
-
-def _lists(ctx: Context) -> Iterator[str]:
+def comparison(ctx: Context) -> str:
+    """What the script draws from; without it, the way to the same data."""
     systems = sorted(ctx.atlas.systems.values(), key=lambda s: (s.name.lower(), s.id))
-    named = ((s.name, f"systems/{s.id}.md") for s in systems)
-    yield f"<p><strong>Systems</strong>: {_links(named)}</p>"
     found = sorted(ctx.atlas.techniques.values(), key=lambda t: (t.name.lower(), t.id))
-    listed = ((t.name, f"{t.path}.md") for t in found)
-    yield f"<p><strong>Techniques</strong>: {_links(listed)}</p>"
-
-
-def _links(named: Iterator[tuple[str, str]]) -> str:
-    return ", ".join(
-        f'<a href="{address.link(HERE, to)}">{md(name)}</a>' for name, to in named
+    return render(
+        "compare.html.j2",
+        here=HERE,
+        spec=markup(script_data(_spec(ctx))),
+        systems=[(f"systems/{s.id}.md", s.name) for s in systems],
+        techniques=[(f"{t.path}.md", t.name) for t in found],
+        starts=list(_starts(ctx)),
     )
 
 
-def _starts(ctx: Context) -> Iterator[str]:
-    yield '<div class="starts"><h2>Start from</h2><ul>'
+def _spec(ctx: Context) -> dict[str, Any]:
+    """What the script offers, by key, and where the rest of it lies."""
+    index: list[Any] = [
+        [key(ctx, s.id), s.name, "system", str(s.year), s.also_called]
+        for s in ctx.atlas.systems.values()
+    ]
+    kind = "technique"
+    index += [
+        [key(ctx, t.id, kind), t.name, kind, str(t.since), t.also_called]
+        for t in ctx.atlas.techniques.values()
+    ]
+    parts = address.link(HERE, PARTS)
+    return {"rows": list(ROWS.items()), "index": index, "parts": parts}
+
+
+def _starts(ctx: Context) -> Iterator[tuple[Markup, str, str]]:
+    """Comparisons to begin with: where each is, and the names of both."""
     named: dict[str, Any] = {"system": ctx.atlas.systems}
     named["technique"] = ctx.atlas.techniques
     wanted = {"system": _systems(ctx), "technique": _techniques(ctx)}
     for kind, pairs in wanted.items():
         for one, other in starts(pairs):
-            to = compare_link(ctx, one, HERE, other, kind=kind)
-            names = f"{md(named[kind][one].name)} and {md(named[kind][other].name)}"
-            yield f'<li><a href="{to}">{names}</a></li>'
-    yield "</ul></div>"
+            to = markup(compare_link(ctx, one, HERE, other, kind=kind))
+            yield to, named[kind][one].name, named[kind][other].name
 
 
 def _techniques(ctx: Context) -> list[tuple[str, str]]:
@@ -296,3 +270,11 @@ def _claim(claim: Claim) -> Value:
     """A claim, with its formula as LaTeX where it has one."""
     fn = formula_of(claim)
     return [claim.says, "", 0, latex(fn)] if fn else claim.says
+
+
+# What docs/compare.md may mark, as `{{ name }}`.
+ASSETS = ("systems.css", "permalink.js", "compare.js")
+PLACES: Mapping[str, Callable[[Context], object]] = {
+    "assets": lambda ctx: address.assets(HERE, *ASSETS),
+    "comparison": comparison,
+}

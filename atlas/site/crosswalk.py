@@ -1,95 +1,66 @@
 """The crosswalk of terms: the same cut under its several names."""
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from atlas.site import address
-from atlas.site.text import attr, front, listing, md, slug
-from atlas.taxonomy import Ambiguity, Concept, Crosswalk
+from atlas.site.templating import macro
+from atlas.site.text import slug
+from atlas.taxonomy import Concept, Crosswalk, Family
+from atlas.taxonomy.kinds import Sense, Usage
 from atlas.views.context import Context
 
 HERE = "crosswalk.md"
-UNREAD = '<span class="unread">not verified</span>'
+PARTS = "crosswalk.html.j2"
 
 
-def page(ctx: Context) -> str:
-    """The table, the words with two meanings, and Langer's dimensions."""
+@dataclass(frozen=True)
+class Row:
+    """One cut: where it stands here, and a word or none for every column."""
+
+    concept: Concept
+    families: list[Family]
+    words: list[Usage | None]
+
+
+def table(ctx: Context) -> str:
+    """A row for each cut, a column for each author."""
     walk = ctx.atlas.crosswalk
-    head = front(
-        "Crosswalk of terms",
-        description="What the surveys and two libraries call the same cut.",
-        hide=["navigation"],
-    )
-    parts = [head + address.assets(HERE, "terms.css"), "# Crosswalk of terms"]
     if walk is None:
-        return "\n\n".join([*parts, "No term is walked across yet."]) + "\n"
-    parts += [
-        "The surveys use conflicting words for the same cut of the work. A row is one "
-        "cut, a column one author; which row a word belongs to is our reading. What "
-        "was not read in the source itself is marked *not verified*.",
-        _table(ctx, walk),
-        "## Words with two meanings",
-        "\n\n".join(_ambiguity(ctx, a) for a in walk.ambiguities),
-        "## Langer's dimensions, and our axes",
-        "The atlas has three axes where Langer has four dimensions.",
-        _dimensions(ctx, walk),
-        "Word by word, survey by survey: [the surveys](surveys.md). Every word "
-        "for itself: [the glossary](glossary.md).",
-    ]
-    return "\n\n".join(parts) + "\n"
+        return macro(PARTS, "empty")
+    heads = [(c, _source(ctx, c.source)) for c in walk.columns]
+    return macro(PARTS, "table", HERE, heads, list(_rows(ctx, walk)))
 
 
-def source(ctx: Context, here: str, cited: str, text: str) -> str:
-    """A link to the bibliography, or to where the thing is documented."""
+def _rows(ctx: Context, walk: Crosswalk) -> Iterator[Row]:
+    for concept in walk.concepts:
+        families = [ctx.atlas.families[f] for f in concept.families]
+        said = {usage.by: usage for usage in concept.words}
+        yield Row(concept, families, [said.get(c.id) for c in walk.columns])
+
+
+def _source(ctx: Context, cited: str) -> str:
+    """The place in the bibliography, or where the thing is documented."""
     if cited in ctx.atlas.papers:
-        to = address.link(here, f"papers.md#{slug(cited)}")
-        return f'<a href="{to}">{md(text)}</a>'
-    return f'<a href="{attr(cited)}">{md(text)}</a>'
+        return address.link(HERE, f"papers.md#{slug(cited)}")
+    return cited
 
 
-def _table(ctx: Context, walk: Crosswalk) -> str:
-    heads = "".join(
-        f'<th scope="col">{source(ctx, HERE, c.source, c.name)}</th>'
-        for c in walk.columns
-    )
-    rows = "".join(_row(ctx, walk, concept) for concept in walk.concepts)
-    return (
-        '<div class="walk" role="region" aria-label="Crosswalk" tabindex="0">'
-        f'<table class="walk-table"><thead><tr><th scope="col">the cut</th>{heads}'
-        f"</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+def ambiguities(ctx: Context) -> str:
+    """Words with two meanings: who means what by them, and what we mean."""
+    walk = ctx.atlas.crosswalk
+    words = walk.ambiguities if walk else ()
+    found = [(a, [_cited(ctx, sense) for sense in a.senses]) for a in words]
+    return macro(PARTS, "ambiguities", found)
 
 
-def _row(ctx: Context, walk: Crosswalk, concept: Concept) -> str:
-    here = ", ".join(
-        f'<a href="{address.link(HERE, f"{f}/index.md")}">'
-        f"{md(ctx.atlas.families[f].name)}</a>"
-        for f in concept.families
-    )
-    words = {usage.by: usage for usage in concept.words}
-    cells = []
-    for column in walk.columns:
-        usage = words.get(column.id)
-        said = "<i>none found</i>" if usage is None else md(usage.word)
-        mark = f" {UNREAD}" if usage is not None and not usage.verified else ""
-        cells.append(f'<td data-of="{attr(column.name)}">{said}{mark}</td>')
-    return (
-        f'<tr id="{attr(concept.id)}"><th scope="row">{md(concept.name)}'
-        f"<span>{here}</span></th>{''.join(cells)}</tr>"
-    )
-
-
-def _ambiguity(ctx: Context, a: Ambiguity) -> str:
-    rows = []
-    for sense in a.senses:
-        cited = ""
-        if sense.source:
-            cited = f" ({source(ctx, HERE, sense.source, _short(ctx, sense.source))})"
-        mark = "" if sense.verified else f" {UNREAD}"
-        rows.append(f"<dt>{md(sense.who)}</dt><dd>{md(sense.says)}{cited}{mark}</dd>")
-    return (
-        f"### {md(a.word)} {{ #{slug(a.id)} }}\n\n"
-        f'<dl class="senses">{"".join(rows)}</dl>\n\n**Here.** {md(a.here)}'
-    )
+def _cited(ctx: Context, sense: Sense) -> tuple[Sense, str, str]:
+    """A sense, with the address and the short name of its source, if any."""
+    cited = sense.source
+    if not cited:
+        return sense, "", ""
+    return sense, _source(ctx, cited), _short(ctx, cited)
 
 
 def _short(ctx: Context, cited: str) -> str:
@@ -99,10 +70,18 @@ def _short(ctx: Context, cited: str) -> str:
     return urlsplit(cited).netloc
 
 
-def _dimensions(ctx: Context, walk: Crosswalk) -> str:
-    names = {axis.id: axis.name for axis in ctx.atlas.axes}
-    rows = ["| Langer's dimension | held here on | as |", "|---|---|---|"]
-    for d in walk.dimensions:
-        axes = listing(f"[{md(names[a])}]({a}/index.md)" for a in d.axes)
-        rows.append(f"| {md(d.name)} | {axes} | {md(d.says)} |")
-    return "\n".join(rows)
+def dimensions(ctx: Context) -> str:
+    """Langer's four, on our three."""
+    walk = ctx.atlas.crosswalk
+    axes = {a.id: a for a in ctx.atlas.axes}
+    theirs = walk.dimensions if walk else ()
+    return macro(PARTS, "dimensions", [(d, [axes[a] for a in d.axes]) for d in theirs])
+
+
+# What docs/crosswalk.md may mark, as `{{ name }}`.
+PLACES: Mapping[str, Callable[[Context], object]] = {
+    "assets": lambda ctx: address.assets(HERE, "terms.css"),
+    "table": table,
+    "ambiguities": ambiguities,
+    "dimensions": dimensions,
+}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from atlas.site.text import amount, attr, number
+from atlas.svg import corners, short
 
 WIDE, HIGH = 460, 230
 LEFT, RIGHT, ABOVE, BELOW = 54, 14, 14, 40
@@ -95,18 +96,18 @@ class _Chart:
             levels = [0.0, *levels] if self.zero else levels
         for v in levels:
             y = self.y(v)
-            right = WIDE - RIGHT
-            yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y}" y2="{y}"/>'
-            yield f'<text class="left" x="{LEFT - 6}" y="{y + 4}">{amount(v)}</text>'
+            yield f'<path class="grid" d="M{LEFT} {short(y)}H{WIDE - RIGHT}"/>'
+            at = f'x="{LEFT - 6}" y="{short(y + 4)}"'
+            yield f'<text class="left" {at}>{amount(v)}</text>'
         every = 2 if self.most > 64 else 1
         for k in range(0, int(math.log2(self.most)) + 1, every):
             p = 2**k
-            yield f'<text x="{self.x(p)}" y="{HIGH - BELOW + 16}">{p}</text>'
+            yield f'<text x="{short(self.x(p))}" y="{HIGH - BELOW + 16}">{p}</text>'
         middle = (LEFT + WIDE - RIGHT) / 2
-        yield f'<text x="{middle}" y="{HIGH - 6}">ranks, p</text>'
+        yield f'<text x="{short(middle)}" y="{HIGH - 6}">ranks, p</text>'
 
     def line(self, points: Sequence[Point]) -> str:
-        path = " ".join(f"{self.x(p)},{self.y(v)}" for p, v in points)
+        path = corners((self.x(p), self.y(v)) for p, v in points)
         return f'<polyline class="predicted" points="{path}"/>'
 
     def marks(self, sets: Iterable[tuple[str, Sequence[Point]]]) -> Iterable[str]:
@@ -116,11 +117,12 @@ class _Chart:
                 tip = f"<title>{attr(backend)}, p = {p}: {number(v)}</title>"
                 if backend == "dry":
                     yield (
-                        f'<rect class="dry" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" '
-                        f'height="8">{tip}</rect>'
+                        f'<rect class="dry" x="{short(x - 4)}" y="{short(y - 4)}" '
+                        f'width="8" height="8">{tip}</rect>'
                     )
                 else:
-                    yield f'<circle class="gloo" cx="{x}" cy="{y}" r="4">{tip}</circle>'
+                    at = f'cx="{short(x)}" cy="{short(y)}"'
+                    yield f'<circle class="gloo" {at} r="4">{tip}</circle>'
 
 
 def ticks(top: float) -> list[float]:

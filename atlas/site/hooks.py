@@ -14,10 +14,15 @@ from mkdocs.structure.files import File
 LOG = logging.getLogger("mkdocs.hooks.atlas")
 WATCHED = ("taxonomy", "exemplars", "measurements", "atlas", "notebooks")
 GLOSSARY = "glossary.md"
-# What only pages with formulas need: three tenths of a page's weight.
-KATEX = re.compile(
-    r"<link[^>]*vendor/katex/[^>]*>|<script[^>]*vendor/katex/[^>]*></script>"
-)
+# What a page loads only if it has a formula, a replay or a choice of mutants, by what
+# such a page contains. KaTeX alone is three tenths of a page's weight.
+NEEDED = {
+    "arithmatex": re.compile(
+        r"<link[^>]*vendor/katex/[^>]*>|<script[^>]*vendor/katex/[^>]*></script>"
+    ),
+    'class="replay"': re.compile(r"<script[^>]*/replay\.js[^>]*></script>"),
+    'class="choices': re.compile(r"<script[^>]*/choices\.js[^>]*></script>"),
+}
 # The theme's dialog, which it leaves nameless for a screen reader.
 SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 ASIDE = re.compile(r"<!--set aside (\d+)-->")
@@ -93,8 +98,10 @@ def on_files(files: Any, config: Any) -> Any:
     except _now["claim_error"] as wrong:
         raise PluginError(f"a record does not fit its claims: {wrong}") from None
     for uri, content in rendered.items():
-        if uri in files.src_uris:
-            raise SystemExit(f"docs/{uri} is hidden by a generated page: rename it")
+        if hidden := files.get_file_from_path(uri):
+            if uri not in pages.WRITTEN:
+                raise SystemExit(f"docs/{uri} is hidden by a generated page: rename it")
+            files.remove(hidden)
         made = File.generated(config, uri, content=content)
         made.edit_uri = pages.source_of(uri)
         files.append(made)
@@ -102,12 +109,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Fill the marked places of hand-written pages.
-
-    Finished HTML is set aside, from Markdown and from the search: it takes long to
-    parse.
-    """
-    filled: str = _now["pages"].fill(markdown, _now["context"])
+    """Set finished HTML aside, from Markdown and the search: it is slow to parse."""
     aside: list[str] = []
     _now["aside"][page.file.src_uri] = aside
 
@@ -115,7 +117,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         aside.append(found[1])
         return f"<!--set aside {len(aside) - 1}-->"
 
-    made: str = _now["raw"].sub(keep, filled)
+    made: str = _now["raw"].sub(keep, markdown)
     return made
 
 
@@ -136,10 +138,11 @@ def on_post_build(config: Any) -> None:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Put finished HTML back, name the search, load KaTeX only for formulas."""
+    """Put finished HTML back, name the search, load only what the page needs."""
     kept = _now["aside"][page.file.src_uri]
     output = ASIDE.sub(lambda m: kept[int(m[1])], output)
-    output = output if "arithmatex" in output else KATEX.sub("", output)
+    for sign, loads in NEEDED.items():
+        output = output if sign in output else loads.sub("", output)
     output = _named(output)
     lighter: str = _now["slim"](output)
     return lighter

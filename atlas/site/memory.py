@@ -5,6 +5,7 @@ from typing import Any
 
 from atlas.site.curve import ticks
 from atlas.site.text import amount, attr, md
+from atlas.svg import corners
 
 WIDE, HIGH = 640, 230
 LEFT, RIGHT, ABOVE, BELOW = 58, 8, 10, 26
@@ -84,7 +85,7 @@ def draw(names: Sequence[str], series: dict[str, list[int]]) -> str:
         above = {i: below[i] + series[name][i] for i in picks}
         edge = [(i, above[i]) for i in picks]
         back = [(i, below[i]) for i in reversed(picks)]
-        points = " ".join(f"{x(i)},{y(v)}" for i, v in [*edge, *back])
+        points = corners((x(i), y(v)) for i, v in [*edge, *back])
         title = f"<title>{attr(_words(name))}</title>"
         parts.append(f'<polygon class="c{k % 9}" points="{points}">{title}</polygon>')
         below = above

@@ -41,6 +41,18 @@ PLACE = re.compile(r"\{\{ (\w+) \}\}")
 Nav = list[Any]
 Made = dict[str, str | bytes]
 Job = Callable[[], Mapping[str, str | bytes]]
+Places = Mapping[str, Callable[[Context], object]]
+# The pages written by hand, below docs/, and what fills their marked places.
+WRITTEN: Mapping[str, Places] = {
+    overview.HERE: overview.PLACES,
+    matrix.HERE: matrix.PLACES,
+    grid.HERE: grid.PLACES,
+    crosswalk.HERE: crosswalk.PLACES,
+    choose.HERE: choose.PLACES,
+    compare.HERE: compare.PLACES,
+    chronology.HERE: chronology.PLACES,
+    surveys.INDEX: surveys.PLACES,
+}
 
 
 def render(root: Path, context: Context | None = None) -> Made:
@@ -53,25 +65,22 @@ def render(root: Path, context: Context | None = None) -> Made:
 
 def _jobs(ctx: Context) -> Iterator[Job]:
     """Everything to make, in the order of the site."""
+    for uri, places in WRITTEN.items():
+        yield _one(uri, _written, ctx, uri, places)
     for axis in ctx.atlas.axes:
         yield partial(_axis, ctx, axis)
     for t in ctx.atlas.techniques.values():
         yield _one(f"{t.path}.md", technique.page, ctx, t)
     yield _one("systems/index.md", systems.page, ctx)
     yield partial(system.pages, ctx)
-    yield partial(compare.pages, ctx)
-    yield _one("timeline.md", chronology.page, ctx)
+    yield partial(compare.scripts, ctx)
     yield _one("papers.md", papers.page, ctx)
     yield _one("papers.bib", papers.source, ctx)
     yield partial(surveys.pages, ctx)
-    yield _one("crosswalk.md", crosswalk.page, ctx)
     yield _one("glossary.md", glossary.page, ctx)
     yield _one(names.FILE, names.script, ctx)
     yield _one("coverage.md", coverage.page, ctx)
     yield _one("changes.md", coverage.changes, ctx)
-    yield _one("map.md", matrix.page, ctx)
-    yield _one("grid.md", grid.page, ctx)
-    yield _one("choose.md", choose.page, ctx)
     yield _one(calculator.HERE, calculator.page, ctx)
     yield calculator.files
     yield _one(oracle.HERE, oracle.page, ctx)
@@ -103,14 +112,19 @@ def _reference(ctx: Context) -> Made:
     return out
 
 
-def fill(markdown: str, context: Context) -> str:
+def _written(ctx: Context, uri: str, places: Places) -> str:
+    markdown = (ctx.root / "docs" / uri).read_text(encoding="utf-8")
+    return fill(markdown, places, ctx)
+
+
+def fill(markdown: str, places: Places, context: Context) -> str:
     """A hand-written page with its marked places, `{{ name }}`, filled in."""
 
     def place(found: re.Match[str]) -> str:
-        if found[1] not in overview.PLACES:
-            known = ", ".join(overview.PLACES)
+        if found[1] not in places:
+            known = ", ".join(places)
             raise KeyError(f"no place is called {found[1]!r}; there are {known}")
-        return str(overview.PLACES[found[1]](context))
+        return str(places[found[1]](context))
 
     return PLACE.sub(place, markdown)
 
@@ -147,7 +161,9 @@ def nav(root: Path, context: Context | None = None) -> Nav:
 
 
 def source_of(uri: str) -> str | None:
-    """The file to edit for a generated page, from the root, or None."""
+    """The file to edit for a page, from the root, or None."""
+    if uri in WRITTEN:
+        return f"docs/{uri}"
     if not uri.endswith(".md"):
         return None
     parts = uri.removesuffix(".md").split("/")
@@ -158,16 +174,16 @@ def source_of(uri: str) -> str | None:
             return f"taxonomy/systems/{name}.yaml"
         case ["notebooks", name] if name != "index":
             return f"notebooks/{name}.py"
-        case ["reference", "atlas.formulas"]:  # a package, the others are modules
-            return "atlas/formulas/__init__.py"
+        case ["reference", "atlas.formulas" | "atlas.taxonomy" as name]:  # packages
+            return name.replace(".", "/") + "/__init__.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"
         case ["surveys", name]:
             return f"taxonomy/surveys/{name}.yaml"
         case ["papers"]:
             return "taxonomy/papers.bib"
-        case ["glossary" | "crosswalk" as name]:
-            return f"taxonomy/{name}.yaml"
+        case ["glossary"]:
+            return "taxonomy/glossary.yaml"
         case [*_, "index"] if parts[0] not in ("systems", "notebooks", "reference"):
             return "taxonomy/axes.yaml"
     return None

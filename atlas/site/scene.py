@@ -28,6 +28,7 @@ COLOURS = 8  # c0 to c7 in the style sheet; the one after them is gray
 #: longer trace is cut, and the caption says so.
 LIMIT, LIMIT_OF_MUTANT = 230, 72
 Json = dict[str, Any]
+Block = tuple[int, float, float]  # rank, start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class _Scene:
         # zero-length waits are nothing to look at
         waits = [[w.rank, _r(w.start), _r(w.end)] for w in log.waits if w.end > w.start]
         end = max([log.makespan, *(m.arrived for m in log.messages)], default=0.0)
-        walls = self.wall_waits()
+        waits = _seen(waits, [(s[0], s[5], s[6]) for s in spans])
+        walls = _seen(self.wall_waits(), [(s[0], s[7], s[8]) for s in spans])
         out: Json = {
             "p": ranks,
             "modes": [
@@ -230,6 +232,15 @@ class _Scene:
         flat = [e for t in self.events for e in t]
         last = max((max(e.get("at", 0), e.get("until", 0)) for e in flat), default=0)
         return self.ms(last)
+
+
+def _seen(waits: list[list[float]], spans: list[Block]) -> list[list[float]]:
+    """The waits that are not drawn behind a span of their rank."""
+    return [
+        [rank, start, end]
+        for rank, start, end in waits
+        if not any(r == rank and a <= start and end <= b for r, a, b in spans)
+    ]
 
 
 def _cut(scene: Json, limit: int) -> Json:

@@ -1,4 +1,4 @@
-"""Pages without the indentation that the theme's templates leave in them."""
+"""Pages without what nobody sees: the theme's indentation, marks of plain code."""
 
 import re
 
@@ -8,10 +8,17 @@ _KEPT = re.compile(
     re.DOTALL,
 )
 _BREAK = re.compile(r"[ \t]*\n\s*")
+# Names, constants and blanks have the color of the code around them: see the test.
+PLAIN = ("n", "kc", "w")
+_MARK = re.compile(rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>')
 
 
 def slim(html: str) -> str:
     """The same page; a break and the blanks round it are one break outside code."""
     parts = _KEPT.split(html)
     parts[::2] = [_BREAK.sub("\n", part) for part in parts[::2]]
+    parts[1::2] = [
+        _MARK.sub(r"\1", part) if part.startswith("<pre") else part
+        for part in parts[1::2]
+    ]
     return "".join(parts)

@@ -73,7 +73,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
         front=markup(_front(s)),
         ours=OURS,
         facts=[(title, f.says, _source(ctx, s, f)) for title, f in facts if f],
-        surveys=[ctx.atlas.surveys[v] for v in s.surveys],
+        surveys=[(ctx.atlas.surveys[v], x.where) for v, x in s.surveys.items()],
         read=read,
         statements=statements,
         cells=list(_cells(ctx, s)),

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from atlas.site import address, annotate, evidence, memory, notebooks, replay
 from atlas.site.compare import compare_link
 from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
+from atlas.site.still import Shapes
 from atlas.site.templating import markup, render
 from atlas.site.text import attr, front, listing, md, number, slug
 from atlas.taxonomy import Mutant, Paper, Sighting, Technique
@@ -76,7 +77,7 @@ def common(ctx: Context, t: Technique) -> dict[str, Any]:
         "cost": proof.beside(ctx, t),
         "users": atlas.users(t.id),
         "papers": [citation(atlas.papers[key]) for key in t.papers],
-        "surveys": [(k, _survey(ctx, k), term) for k, term in t.surveys.items()],
+        "surveys": [(k, _survey(ctx, k), said) for k, said in t.surveys.items()],
     }
 
 
@@ -127,9 +128,10 @@ def written(ctx: Context, t: Technique) -> dict[str, Any]:
     shares = t.axis == "parameter-distribution"
     studies = address.assets(f"{t.path}.md", "studies.css")
     seen = {m["id"]: m for m in (ctx.record(t.id, "gloo") or {}).get("mutants", ())}
+    shapes = Shapes()
     return {
         "recorded": ctx.shown(t.id) is not None,
-        "replay": markup(replayed(ctx, t)),
+        "replay": markup(replayed(ctx, t, shapes)),
         "explanation": markup(annotate.explanation(source) or md(t.summary)),
         "card_ranks": run["p"] if run else None,
         "cards": markup(evidence.cards(ctx, t)),
@@ -141,18 +143,19 @@ def written(ctx: Context, t: Technique) -> dict[str, Any]:
         "code": markup(annotate.code_block(source, t.exemplar.as_posix())),
         "ranks": default_ranks(t),
         "notebooks": list(_notebooks(ctx, t)),
-        "mutants": [_mutant(ctx, t, m, seen.get(m.id)) for m in t.mutants],
+        "mutants": [_mutant(ctx, t, m, seen.get(m.id), shapes) for m in t.mutants],
         "mutation": proof.mutation(ctx, t),
         "api": markup(annotate.reference(source)),
     }
 
 
-def replayed(ctx: Context, t: Technique) -> str:
+def replayed(ctx: Context, t: Technique, shapes: Shapes) -> str:
     """The recorded run, or nothing."""
     found, run = ctx.record(t.id, "gloo"), ctx.shown(t.id)
     if found is None or run is None:
         return ""
-    return _figure(ctx, t, run, "replay", _caption(found, run))
+    drawn = _scene(ctx, t, run, LIMIT)
+    return replay.figure(drawn, "replay", _caption(found, run), shapes) if drawn else ""
 
 
 def _caption(found: Json, run: Json) -> str:
@@ -163,17 +166,9 @@ def _caption(found: Json, run: Json) -> str:
     return text + (f"; {given}." if given else ".")
 
 
-def _figure(
-    ctx: Context,
-    t: Technique,
-    run: Json,
-    ident: str,
-    caption: str,
-    limit: int = LIMIT,
-) -> str:
+def _scene(ctx: Context, t: Technique, run: Json, limit: int) -> Json | None:
     said = proof.predicted_bytes(ctx.verdicts(t, run), int(run["p"]))
-    drawn = scene(run, said, limit)
-    return replay.figure(drawn, ident, caption) if drawn else ""
+    return scene(run, said, limit)
 
 
 def default_ranks(t: Technique) -> int:
@@ -203,7 +198,9 @@ class Broken:
     seen_in: Sighting | None
 
 
-def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> Broken:
+def _mutant(
+    ctx: Context, t: Technique, m: Mutant, seen: Json | None, shapes: Shapes
+) -> Broken:
     names = {c.id: c.says for c in t.claims}
     wanted = "the deadline" if m.deadline else listing(names[f] for f in m.fails)
     known = seen or {"ended": "unknown", "failed": ()}
@@ -216,17 +213,20 @@ def _mutant(ctx: Context, t: Technique, m: Mutant, seen: Json | None) -> Broken:
         error=str(known.get("error", "")).strip().partition("\n")[0],
         wanted=wanted,
         failed=tuple(names.get(f, f) for f in known["failed"]),
-        figure=markup(_of_mutant(ctx, t, m, known)),
+        figure=markup(_of_mutant(ctx, t, m, known, shapes)),
         seen_in=m.seen_in,
     )
 
 
-def _of_mutant(ctx: Context, t: Technique, m: Mutant, seen: Json) -> str:
-    if not seen.get("run"):
+def _of_mutant(
+    ctx: Context, t: Technique, m: Mutant, seen: Json, shapes: Shapes
+) -> str:
+    run = seen.get("run")
+    drawn = _scene(ctx, t, run, LIMIT_OF_MUTANT) if run else None
+    if drawn is None:
         return ""
     caption = f"The run with this mistake, on {seen['p']} ranks."
-    ident = f"replay-{slug(m.id)}"
-    return _figure(ctx, t, seen["run"], ident, caption, LIMIT_OF_MUTANT)
+    return replay.figure(drawn, f"replay-{slug(m.id)}", caption, shapes)
 
 
 def diff(source: str, m: Mutant, name: str) -> str:

@@ -122,11 +122,25 @@ def test_without_motion_it_goes_step_by_step(watched: Callable[..., Any]) -> Non
     assert all(t == int(t) for t in seen)
 
 
+def drawn(figure: Any, kind: str) -> int:
+    """How many of a kind a picture shows, drawn by the script or at the build."""
+    count = """(figure, kind) => {
+      const shape = use => document.querySelector(use.getAttribute("href"))
+      const used = [...figure.querySelectorAll("use")].map(shape)
+      const parts = [figure.querySelector("svg"), ...used]
+      const found = what => parts.flatMap(part => [...part.querySelectorAll(what)])
+      const strokes = path => path.getAttribute("d").split("M").length - 1
+      return found(`rect.${kind}, .${kind} > rect, line.${kind}`).length +
+        found(`path.${kind}`).map(strokes).reduce((a, b) => a + b, 0)
+    }"""
+    return int(figure.evaluate(count, kind))
+
+
 def test_the_picture_shows_without_script(watched: Callable[..., Any]) -> None:
     page = watched(RING, java_script_enabled=False).page
     figure = page.locator("figure.replay").first
     assert figure.locator("svg").is_visible()
-    assert figure.locator("svg line.message").count() == 24
+    assert drawn(figure, "message") == drawn(figure, "chip") == 24
     assert figure.locator(".replay-controls").count() == 0
     assert figure.locator(".replay-bytes output").first.is_visible()
 
@@ -135,12 +149,29 @@ def test_script_and_build_draw_the_same(watched: Callable[..., Any]) -> None:
     """What the page shows before and after the script took over agrees."""
     still = watched(PIPELINE, java_script_enabled=False).page
     alive = watched(PIPELINE).page
-    for kind in ("rect.span", "rect.wait", "line.message", "line.lane"):
-        counts = [
-            p.locator("figure.replay").first.locator(f"svg {kind}").count()
-            for p in (still, alive)
-        ]
+    for kind in ("span", "wait", "message", "lane"):
+        figures = [p.locator("figure.replay").first for p in (still, alive)]
+        counts = [drawn(figure, kind) for figure in figures]
         assert counts[0] == counts[1] > 0, kind
+
+
+def test_a_picture_that_refers_to_another_looks_like_it(
+    watched: Callable[..., Any],
+) -> None:
+    """A shape has its size where it is referred to: the style sheet reaches it."""
+    page = watched(PIPELINE, java_script_enabled=False).page
+    pictures = page.locator("figure.replay svg:has(use)")
+    boxes = """svg => [...svg.querySelectorAll("use")].map(use => {
+      const shape = document.querySelector(use.getAttribute("href"))
+      return [use, shape].map(e => e.getBBox()).map(b => [b.width, b.height])
+    })"""
+    pairs = [
+        pair
+        for i in range(pictures.count())
+        for pair in pictures.nth(i).evaluate(boxes)
+    ]
+    assert pairs
+    assert all(used == shape and shape[1] > 0 for used, shape in pairs)
 
 
 def test_on_a_phone_only_the_picture_scrolls(watched: Callable[..., Any]) -> None:

@@ -106,7 +106,7 @@ def test_the_map_works_with_the_keyboard_alone(watched: Callable[..., Any]) -> N
 
 def test_the_map_is_whole_without_script(watched: Callable[..., Any]) -> None:
     page = watched("map/", java_script_enabled=False).page
-    assert page.locator("table.matrix tbody tr").count() == 8
+    assert page.locator("table.matrix tbody tr").count() == 9
     assert page.locator("section.cell").first.is_visible()
     assert page.locator("form.facets").is_hidden()
     page.locator('td[data-cell="synchronous.sharded"] a').click()

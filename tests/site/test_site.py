@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -32,6 +33,8 @@ from atlas.site import (
     technique,
 )
 from atlas.site.scene import LIMIT, scene
+from atlas.site.slim import PLAIN, slim
+from atlas.site.still import Shapes
 from atlas.site.text import fence, md, number
 from atlas.taxonomy import Mutant, Sighting, Technique
 from atlas.verdict import judge
@@ -151,11 +154,37 @@ def test_a_long_trace_is_cut_and_says_so() -> None:
     assert f"{made['shown']} of {total} things" in replay.figure(made, "x", "y")
 
 
+def still(figure: str) -> ElementTree.Element:
+    """The picture in a figure that shows without a script."""
+    drawing = figure[figure.index("<svg") : figure.index("</svg>") + len("</svg>")]
+    return ElementTree.fromstring(drawing)  # noqa: S314 - drawn here
+
+
+def shapes_in(picture: ElementTree.Element) -> dict[str, ElementTree.Element]:
+    return {g.attrib["id"]: g for g in picture.iter("g") if "id" in g.attrib}
+
+
+def blocks(
+    picture: ElementTree.Element, kind: str, shapes: dict[str, ElementTree.Element]
+) -> int:
+    """How many blocks of a kind are seen, with those that it refers to."""
+    used = [shapes[use.attrib["href"][1:]] for use in picture.iter("use")]
+    groups = [g for part in (picture, *used) for g in part.iter("g")]
+    return sum(len(g) for g in groups if g.get("class", "").split()[:1] == [kind])
+
+
+def strokes(picture: ElementTree.Element, kind: str) -> int:
+    """How many separate lines of a kind its paths draw."""
+    paths = [p for p in picture.iter("path") if p.attrib["class"].split()[0] == kind]
+    return sum(p.attrib["d"].count("M") for p in paths)
+
+
 def test_the_picture_without_script_has_every_lane_message_and_total() -> None:
     figure = replay.figure(drawn(ring(4), predicted=[24] * 4), "replay", "A run.")
-    picture = figure[figure.index("<svg") : figure.index("</svg>")]
-    assert picture.count('class="chip ') == picture.count('class="message ') / 2 == 12
-    assert picture.count('class="lane"') == 4
+    picture = still(figure)
+    assert blocks(picture, "chip", shapes_in(picture)) == 12
+    assert strokes(picture, "message") == strokes(picture, "dot") == 12
+    assert strokes(picture, "lane") == 4
     assert figure.count("<output>24</output>") == 4
     assert "predicted: 24" in figure
 
@@ -166,7 +195,59 @@ def test_a_label_cannot_leave_the_figure() -> None:
     assert "<img" not in figure
     assert figure.count("</script>") == 1
     inside = figure[figure.index('json">') + 6 : figure.index("</script>")]
-    assert json.loads(inside)["messages"][0][2] == evil
+    data = json.loads(inside)
+    assert data["words"][data["messages"][0][2]] == evil
+
+
+def alike(p: int) -> dict[str, Any]:
+    """Every rank does the same at the same time."""
+    events = [
+        {"kind": "begin", "at": 0.0, "name": "compute", "cost": 2},
+        {"kind": "end", "at": 0.2, "of": 0},
+    ]
+    return {"p": p, "ranks": [{"rank": r, "events": events} for r in range(p)]}
+
+
+def test_what_a_page_has_drawn_it_refers_to() -> None:
+    shapes = Shapes()
+    first = still(replay.figure(drawn(alike(3)), "one", "A run.", shapes))
+    second = still(replay.figure(drawn(alike(3)), "two", "Another.", shapes))
+    known = shapes_in(first)
+    assert len(list(first.iter("rect"))) == 1
+    assert not list(second.iter("rect"))
+    assert not shapes_in(second)
+    for picture in (first, second):
+        assert blocks(picture, "span", known) == 3
+        at = [use.get("y") for use in picture.iter("use")]
+        assert at[-2:] == ["122", "174"]
+
+
+def test_a_wait_behind_the_work_of_its_rank_is_left_out() -> None:
+    run = straggler()
+    run["ranks"][1]["events"] += [
+        {"kind": "begin", "at": 0.3, "name": "compute", "cost": 1},
+        {"kind": "wait", "at": 0.32, "until": 0.35, "of": 2},
+        {"kind": "end", "at": 0.4, "of": 3},
+    ]
+    made = drawn(run)
+    assert made["modes"][1]["end"] == 400.0
+    assert made["waits"][1] == [[0, 100.0, 300.0]]
+
+
+def test_the_script_is_given_the_scene_to_a_tick_and_nothing_vanishes() -> None:
+    run = straggler()
+    run["ranks"][0]["events"][1]["at"] = 0.00001  # a moment, but not none
+    made = drawn(run)
+    data = replay.packed(made)
+    tick = data["tick"]
+    assert data["modes"][1]["end"] >= made["modes"][1]["end"]
+    for short, whole in zip(data["spans"], made["spans"], strict=True):
+        begin, ticks = short[-2:]
+        assert isinstance(begin, int)
+        assert abs(begin * tick - whole[-2]) <= tick / 2
+        assert ticks >= 1
+        assert abs((begin + ticks) * tick - whole[-1]) <= tick
+        assert [data["words"][i] for i in short[1:3]] == whole[1:3]
 
 
 # Text
@@ -298,9 +379,8 @@ def test_what_is_missing_is_said(ctx: Context, tmp_path: Path) -> None:
 def test_every_link_between_pages_resolves(made: dict[str, str | bytes]) -> None:
     docs = ROOT / "docs"
     known = set(made) | {p.relative_to(docs).as_posix() for p in docs.rglob("*.*")}
-    filled = {"index.md": pages.fill((docs / "index.md").read_text(), read(ROOT))}
     broken = []
-    for uri, text in {**made, **filled}.items():
+    for uri, text in made.items():
         if not uri.endswith(".md") or isinstance(text, bytes):
             continue
         bare = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.S | re.M)
@@ -328,7 +408,8 @@ def test_every_page_but_single_systems_is_in_the_contents_once(
     listed = list(leaves(pages.nav(ROOT, ctx)))
     assert len(listed) == len(set(listed))
     single = {f"systems/{s}.md" for s in ctx.atlas.systems}
-    assert set(listed) == {uri for uri in made if uri.endswith(".md")} - single
+    apart = {*single, "index.md"}  # the front page is named in mkdocs.yml
+    assert set(listed) == {uri for uri in made if uri.endswith(".md")} - apart
 
 
 def test_edit_links_lead_to_files_that_exist(made: dict[str, str | bytes]) -> None:
@@ -468,6 +549,32 @@ def test_no_page_is_heavier_than_900_kb(built: Path) -> None:
         assert weight <= LIGHT, f"{page.relative_to(built)}: {weight} bytes"
 
 
+def test_a_page_loads_only_the_scripts_that_it_needs(built: Path) -> None:
+    needs = {"katex": "arithmatex", "replay.js": "replay", "choices.js": "choices"}
+    for page in built.rglob("index.html"):
+        found = list(elements(page.read_text(encoding="utf-8")))
+        signs = [a.get(key) or "" for _, a in found for key in ("class", "data-draws")]
+        names = {word for sign in signs for word in sign.split()}
+        loaded = " ".join(a.get("src") or "" for tag, a in found if tag == "script")
+        for script, sign in needs.items():
+            assert (script in loaded) == (sign in names), f"{page}: {script}"
+
+
+def test_code_keeps_its_text_and_every_color_of_its_own(built: Path) -> None:
+    marked = '<pre><span class="k">def</span> <span class="n">f</span><span class="w"> '
+    light = '<pre><span class="k">def</span> f =</pre>'
+    assert slim(f"{marked}</span>=</pre>") == light
+    assert slim('<p><span class="n">f</span></p>') == '<p><span class="n">f</span></p>'
+    styles = "".join(p.read_text() for p in built.rglob("*.css"))
+    for name in PLAIN:  # they may only have the color of the code around them
+        rules = re.findall(
+            rf"[^{{}}]*\.highlight \.{name}\b[^{{}}]*{{([^}}]*)}}", styles
+        )
+        assert set(rules) <= {"color:var(--md-code-hl-name-color)"}, name
+    own = re.findall(r"--md-code-hl-name-color:\s*([^;}]*)", styles)
+    assert set(own) == {"var(--md-code-fg-color)"}
+
+
 def test_the_search_has_a_name_before_any_script_runs(built: Path) -> None:
     for page in built.rglob("*.html"):
         for tag, attributes in elements(page.read_text(encoding="utf-8")):
@@ -543,11 +650,24 @@ def test_the_score_of_automatic_mutants_is_shown_where_it_was_tried(
     assert "automatic mutants" not in technique.page(made, t) + coverage.page(made)
 
 
-def test_the_home_page_counts_from_the_data(ctx: Context) -> None:
+def test_the_home_page_counts_from_the_data(
+    ctx: Context, made: dict[str, str | bytes]
+) -> None:
     found = overview.counts(ctx)
     assert found.written < found.techniques == len(ctx.atlas.techniques)
-    filled = pages.fill((ROOT / "docs/index.md").read_text(encoding="utf-8"), ctx)
-    assert "{{" not in filled
-    assert f"{found.techniques} techniques" in filled
+    assert f"{found.techniques} techniques" in str(made["index.md"])
+
+
+def test_every_page_written_by_hand_is_filled_and_leaves_no_part_out(
+    ctx: Context, made: dict[str, str | bytes]
+) -> None:
+    docs = ROOT / "docs"
+    assert set(pages.WRITTEN) == {
+        p.relative_to(docs).as_posix() for p in docs.rglob("*.md")
+    }
+    for uri, places in pages.WRITTEN.items():
+        marked = pages.PLACE.findall((docs / uri).read_text(encoding="utf-8"))
+        assert set(marked) == set(places), uri
+        assert "{{" not in str(made[uri]), uri
     with pytest.raises(KeyError, match="no place is called 'lost'"):
-        pages.fill("{{ lost }}", ctx)
+        pages.fill("{{ lost }}", overview.PLACES, ctx)

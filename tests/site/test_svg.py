@@ -2,7 +2,7 @@
 
 import pytest
 
-from atlas.svg import lighter
+from atlas.svg import corners, lighter
 
 
 def d(path: str) -> str:
@@ -28,3 +28,8 @@ def test_a_path_keeps_its_corners(heavy: str, light: str) -> None:
 def test_other_attributes_are_left_alone() -> None:
     kept = '<text x="1.23456" transform="scale(0.015625)" id="1.23456">a</text>'
     assert lighter(kept) == kept
+
+
+def test_a_line_keeps_its_corners_and_its_ends() -> None:
+    assert corners([(0, 5), (1.04, 5), (2, 5.0), (3, 7), (3, 7)]) == "0,5 2,5 3,7"
+    assert corners([(1.26, 2)]) == "1.3,2"

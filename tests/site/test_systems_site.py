@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from atlas.site import address, chronology, compare, pages, system, systems
-from atlas.taxonomy import Fact, Relation, System, Use
+from atlas.taxonomy import Attribution, Fact, Relation, System, Use
 from atlas.views import standing
 from atlas.views.context import Context
 
@@ -176,7 +176,7 @@ def test_the_page_shows_every_field(ctx: Context) -> None:
         hardware=Fact("a thousand abaci", False, base.papers[0]),
         largest_run=Fact("all of them at once", True, "https://example.org/run"),
         also_called=("the dance",),
-        surveys=("langer2020",),
+        surveys={"langer2020": Attribution("Table 1")},
         relations=(Relation("succeeds", "baidu-allreduce", True, base.papers[0]),),
     )
     text = page(other(ctx, full), "horovod")
@@ -225,8 +225,8 @@ def test_no_text_becomes_markup(ctx: Context, view: str) -> None:
     text = {
         "system": lambda: page(here, "evil"),
         "systems": lambda: systems.page(here),
-        "compare": lambda: compare.pages(here)[compare.HERE],
-        "timeline": lambda: chronology.page(here),
+        "compare": lambda: compare.comparison(here),
+        "timeline": lambda: chronology.timeline(here),
     }[view]()
     assert "alert" in text
     for tag, a in Elements(text).found:
@@ -252,15 +252,18 @@ def test_everything_can_be_compared_by_a_name_of_its_own(ctx: Context) -> None:
 
 
 def test_the_page_can_load_all_that_it_offers(ctx: Context) -> None:
-    found = compare.pages(ctx)
-    spec = data(found[compare.HERE])
+    found = compare.scripts(ctx)
+    spec = data(compare.comparison(ctx))
     assert spec["parts"] == "../assets/js/compare/"
     names = [name for name, *_ in spec["index"]]
-    assert set(found) == {compare.HERE, *(f"{compare.PARTS}{n}.js" for n in names)}
-    for name in names:
+    assert set(found) == {f"{compare.PARTS}{n}.js" for n in names}
+    for name, called, kind, year, also in spec["index"]:
         script = found[f"{compare.PARTS}{name}.js"]
         inside = script.removeprefix(f'atlasCompare("{name}",').removesuffix(")\n")
-        assert set(json.loads(inside)["rows"]) <= set(compare.ROWS)
+        thing = json.loads(inside)
+        assert set(thing["rows"]) <= set(compare.ROWS)
+        assert [called, also] == [thing["name"], thing["also"]]
+        assert [[kind], [year]] == [thing["rows"]["kind"], thing["rows"]["year"]]
 
 
 def test_every_row_of_the_comparison_has_a_title_and_is_used(ctx: Context) -> None:
@@ -285,7 +288,7 @@ def test_suggested_comparisons_name_each_thing_once() -> None:
 
 
 def test_without_script_the_comparison_leads_to_the_data(ctx: Context) -> None:
-    text = compare.pages(ctx)[compare.HERE]
+    text = compare.comparison(ctx)
     assert "atlas compare horovod pytorch-ddp" in text
     assert '<a href="../taxonomy.json">' in text
     links = {a.get("href") for t, a in Elements(text).found if t == "a"}
@@ -299,7 +302,7 @@ def test_without_script_the_comparison_leads_to_the_data(ctx: Context) -> None:
 def test_the_timeline_has_every_year_and_everything_that_has_a_place(
     ctx: Context,
 ) -> None:
-    text = chronology.page(ctx)
+    text = chronology.timeline(ctx)
     years = re.findall(r'<li data-year="(\d+)" id="y\1"', text)
     assert years[:2] == ["2010", "2011"]
     assert [int(y) for y in years] == list(range(2010, int(years[-1]) + 1))
@@ -316,7 +319,7 @@ def test_an_item_stands_in_its_year_and_in_its_families(ctx: Context) -> None:
     axis = next(a for a in ctx.atlas.axes if a.id == "communication-pattern")
     found = chronology.grid(here, axis)
     assert "old" in [i.name for i in found[chronology.BEFORE]["collective"]]
-    assert "old</a> (1999)" in chronology.page(here)
+    assert "old</a> (1999)" in chronology.timeline(here)
     horovod = ctx.atlas.systems["horovod"]
     assert horovod.name in [i.name for i in found[horovod.year]["collective"]]
 

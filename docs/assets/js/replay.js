@@ -35,6 +35,22 @@
     return out
   }
 
+  // The page lists words and groups of ranks once, and times of the wall clock as
+  // whole ticks, a beginning and how long from there.
+  function unpack(scene) {
+    const { words, groups, tick } = scene
+    const wall = (begin, ticks) => [begin * tick, (begin + ticks) * tick]
+    const apart = x => [x.slice(0, -2), wall(...x.slice(-2))]
+    const named = (at, x) => x.map((v, i) => at.includes(i) ? words[v] : v)
+    return {
+      ...scene,
+      spans: scene.spans.map(apart).map(([x, t]) => [...named([1, 2], x), ...t]),
+      messages: scene.messages.map(apart).map(([x, t]) => [...named([2], x), ...t]),
+      collectives: scene.collectives.map(apart).map(([[group, ...x], t]) => [groups[group], ...named([0], x), ...t]),
+      waits: [scene.waits[0], scene.waits[1].map(([rank, ...t]) => [rank, ...wall(...t)])],
+    }
+  }
+
   // What happens when, in one mode of time: the same things, other places.
   function view(scene, index) {
     const at = 5 + 2 * index
@@ -59,7 +75,7 @@
   class Replay {
     constructor(figure) {
       this.figure = figure
-      this.scene = JSON.parse(figure.querySelector("script[type='application/json']").textContent)
+      this.scene = unpack(JSON.parse(figure.querySelector("script[type='application/json']").textContent))
       this.lane = parseFloat(figure.style.getPropertyValue("--lane")) || 44
       this.scroll = figure.querySelector(".replay-scroll")
       this.bars = [...figure.querySelectorAll(".replay-bytes > div")]
