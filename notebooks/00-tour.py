@@ -232,8 +232,9 @@ plt.show()
 
 # %%
 idle = FORMULAS["pipeline_idle"]
-f, b = run["given"]["f"], run["given"]["b"]
-Markdown(f"$$ {latex(idle)} = {idle(ranks, f, b)} $$")
+given = run["given"]
+seconds = idle(ranks, given["forward"], given["backward"])
+Markdown(f"$$ {latex(idle)} = {seconds} $$")
 
 # %%
 wanted = {"idle", "makespan", "in_flight"}
@@ -249,7 +250,7 @@ table(v for v in judge(pipeline, run) if v.claim in wanted)
 # %%
 bubble = FORMULAS["pipeline_bubble"]
 seen = line.idle[0] / line.makespan
-print(f"m = {run['given']['m']:<3} {seen:>6.1%} idle, as drawn")
+print(f"m = {given['microbatches']:<3} {seen:>6.1%} idle, as drawn")
 for m in (6, 12, 24, 96):
     print(f"m = {m:<3} {bubble(ranks, m):>6.1%} idle, by the formula")
 
