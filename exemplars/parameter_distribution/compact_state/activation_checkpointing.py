@@ -77,6 +77,11 @@ def checkpointed(layers: nn.Sequential, x: Tensor, segments: int) -> Tensor:
     return x
 
 
+def backward(layers: nn.Sequential, x: Tensor, segments: int) -> None:
+    """Leave the gradients of the output's sum of squares."""
+    checkpointed(layers, x, segments).square().sum().backward()
+
+
 def gradients(model: nn.Module) -> list[Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -88,7 +93,7 @@ def most_kept(w: World, layers: int, x: Tensor, segments: int) -> int:
         parameters=model.parameters, gradients=lambda: gradients(model)
     )
     with memory:
-        checkpointed(model, x, segments).square().sum().backward()
+        backward(model, x, segments)
     return memory.peak["activations"]
 
 
@@ -98,6 +103,15 @@ def reference(w: World, layers: int, rows: list[Tensor]) -> list[Tensor]:
     model = equal_layers(layers, x.shape[1]).to(w.device)
     loss = model(x).square().sum()
     return [*torch.autograd.grad(loss, [*model.parameters()])]
+
+
+def check_frozen(w: World, layers: int, x: Tensor, segments: int) -> None:
+    """The same claim where the first layer does not learn."""
+    model = equal_layers(layers, x.shape[1]).to(w.device)
+    model[0].requires_grad_(False)
+    backward(model, x, segments)
+    truth = partial(reference, w, layers, [x])
+    w.check("gradients", gradients(model), lambda: truth()[2:], slack=0)
 
 
 def main(
@@ -118,19 +132,19 @@ def main(
     for layer in model:
         layer.register_forward_hook(lambda *_: runs.append(1))
     with meter() as moved:
-        checkpointed(model, x, segments).square().sum().backward()
+        backward(model, x, segments)
         mine = [g.clone() for g in gradients(model)]
         for g in gradients(model):
             dist.all_reduce(g)
     plain = partial(reference, w, layers)
     w.check("gradients", mine, lambda: plain([x]), slack=0)
+    check_frozen(w, layers, x, segments)
     # The batch of all ranks, on one process: another order of additions.
     w.check("batch", gradients(model), lambda: plain(rows), slack=64)
     size = sum(p.numel() for p in model.parameters())
     given = {"elements": size, "itemsize": 8, "activation_bytes": x.nbytes}
-    best = min(kept, key=lambda s: kept[s])
-    counts = {"forwards": len(runs), "payload": moved.payload}
-    report(w, given=given, peak=kept[segments], best=best, **counts)
+    found = {"best": min(kept, key=lambda s: kept[s]), "forwards": len(runs)}
+    report(w, given=given, peak=kept[segments], payload=moved.payload, **found)
 
 
 if __name__ == "__main__":

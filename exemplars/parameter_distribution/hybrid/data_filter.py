@@ -140,7 +140,7 @@ def main(w: World, *, batch: int = 9) -> None:
     memory = w.memory(parameters=lambda: learned, gradients=lambda: grads)
     with memory, meter() as layers:
         found = passes(nets, [own_samples(x, between) for x in samples])
-        grads += found.dw + found.dn
+        grads.extend(found.dw + found.dn)
     with meter() as exchange:
         agree(grads, between)
     serial = None if w.dry else reference(w, samples, inside.size())

@@ -78,7 +78,7 @@ def main(w: World, *, batch: int = 9) -> None:
     memory = w.memory(parameters=lambda: learned, gradients=lambda: grads)
     with memory, meter() as moved:
         found = passes(nets, [own_part(x, inside, between) for x in samples])
-        grads += found.dw + found.dn
+        grads.extend(found.dw + found.dn)
         #: A sum, not a mean: parts of one sample add up to it. And over all
         #: ranks at once, since all of them hold all weights.
         spatial.agree(grads)

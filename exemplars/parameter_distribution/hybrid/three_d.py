@@ -19,6 +19,8 @@ How a layer is cut along t is tensor parallelism by column and row, unchanged.
 Source: Narayanan et al. 2021 (Megatron-LM on clusters).
 """
 
+from itertools import count, pairwise
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -35,9 +37,9 @@ Group = dist.ProcessGroup
 def axes(p: int, stages: int, tensor_ranks: int) -> tuple[int, int, int]:
     """The box's lengths D, S, T. What p cannot fill has length 1."""
     #: The tensor axis is given up first, and data is what remains.
-    if p % (stages * tensor_ranks) != 0:
+    if p % stages or p // stages % tensor_ranks:
         tensor_ranks = 1
-    if p % stages != 0:
+    if p % stages:
         stages = 1
     return p // (stages * tensor_ranks), stages, tensor_ranks
 
@@ -49,8 +51,9 @@ class Place:
         box = torch.arange(dist.get_world_size()).view(lengths)
         d, s, t = (box == rank).nonzero()[0].tolist()
         self.stage, self.stages = s, lengths[1]
-        self.before = int(box[d, s - 1, t]) if s > 0 else None
-        self.after = int(box[d, s + 1, t]) if s + 1 < self.stages else None
+        line = box[d, :, t].tolist()
+        self.after = dict(pairwise(line)).get(rank)
+        self.before = dict(pairwise(line[::-1])).get(rank)
         #: Every rank creates every group, in the same order.
         lines = box.movedim(0, -1).flatten(0, 1)
         self.data, _ = dist.new_subgroups_by_enumeration(lines.tolist())
@@ -81,7 +84,7 @@ def pipeline(
         kept.append((i, x, y))
         if at.after is not None:
             dist.send(y.detach(), at.after)
-    for i, x, y in reversed(kept):
+    for i, x, y in kept:
         #: Only the last stage has a loss, the sum of squares: its slope is 2y.
         dy = 2 * y.detach()
         if at.after is not None:
@@ -108,22 +111,22 @@ def cut(layer: list[Tensor], group: Group) -> list[Tensor]:
     """This rank's neurons: weights in, biases, weights out; a whole bias."""
     *neurons, bias = layer
     part, parts = group.rank(), group.size()
-    own = [x.tensor_split(parts)[part].clone() for x in neurons]
-    return [t.requires_grad_() for t in (*own, bias)]
+    mine = torch.arange(len(neurons[0])).tensor_split(parts)[part]
+    return [t.requires_grad_() for t in (*(x[mine] for x in neurons), bias)]
 
 
 def network(w: World, stage: int, width: int, hidden: int) -> list[Tensor]:
     """The whole weights of a stage, the same on every rank."""
     shapes = (hidden, width), (hidden,), (hidden, width), (width,)
     #: A seed for each: equal shapes of one seed would be equal numbers.
-    seeds = range(4 * stage, 4 * stage + 4)
+    seeds = count(4 * stage)
     return [w.randn(*s, seed=i) / width for i, s in zip(seeds, shapes)]
 
 
-def reference(
-    layers: list[list[Tensor]], x: Tensor, stage: int, part: int, parts: int
-) -> list[Tensor]:
+def reference(w: World, x: Tensor, hidden: int, *place: int) -> list[Tensor]:
     """One process: the loss, and gradients of one part of one stage."""
+    stages, stage, part, parts = place
+    layers = [network(w, s, x.shape[-1], hidden) for s in range(stages)]
     mine = [t.requires_grad_() for t in layers[stage]]
     for up, up_bias, down, bias in layers:
         x = x + (x @ up.T + up_bias).tanh() @ down + bias
@@ -163,9 +166,8 @@ def main(
         loss = pipeline(at, layer, batch[at.data.rank()], (forward, backward))
     with meter() as outer:
         sums = agree(loss, layer, at.data)
-    whole = [network(w, s, width, hidden) for s in range(at.stages)]
-    part, parts = at.tensor.rank(), at.tensor.size()
-    truth = reference(whole, batch, at.stage, part, parts)
+    place = at.stages, at.stage, at.tensor.rank(), at.tensor.size()
+    truth = reference(w, batch, hidden, *place)
     # Sums in another order, through all the stages each way.
     w.check("gradients", sums[1:], lambda: truth[1], slack=64)
     if at.after is None:

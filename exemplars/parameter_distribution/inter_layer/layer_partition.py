@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
 from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import Step, Task, digits, equal_layers
+from exemplars.workload import Step, Task, digits, equal_layers, seeded
 
 
 class Part:
@@ -37,23 +37,19 @@ class Part:
     def __init__(self, w: World, task: Task) -> None:
         self.task, model = task, task.model()
         if not isinstance(model, nn.Sequential) or len(model) < w.size:
-            raise ValueError(
-                f"{w.size} ranks need {w.size} layers in sequence"
-            )
+            raise ValueError(f"{w.size} ranks: the model has fewer layers")
         self.first, self.last = w.rank == 0, w.rank == w.size - 1
         end = len(model) if self.last else w.rank + 1
-        children = [*model]
-        self.layers = nn.Sequential(*children[w.rank : end])
-        self.before = nn.Sequential(*children[: w.rank])
-        others = nn.Sequential(self.before, *children[end:])
+        self.layers = model[w.rank : end].to(w.device)
+        self.before = model[: w.rank]
         #: Two ranks would each train a copy, and the copies would drift.
-        if not {*others.parameters()}.isdisjoint(self.layers.parameters()):
+        if not {*self.layers.parameters()}.isdisjoint(
+            nn.Sequential(self.before, model[end:]).parameters()
+        ):
             raise ValueError(f"rank {w.rank} shares weights with another rank")
         #: On the meta device a tensor has a shape and no numbers: what the
         #: other ranks hold takes no memory here.
         self.before.to("meta")
-        self.layers.to(w.device)
-        self.shaped: dict[torch.Size, Tensor] = {}
 
     @torch.no_grad()
     def entering(self, x: Tensor) -> Tensor:
@@ -61,9 +57,7 @@ class Part:
         if self.first:
             return x
         #: Every rank works out the shape by itself, so no shape is sent.
-        if x.shape not in self.shaped:
-            self.shaped[x.shape] = self.before(x.to("meta"))
-        return torch.empty_like(self.shaped[x.shape], device=x.device)
+        return torch.empty_like(self.before(x.to("meta")), device=x.device)
 
     def forward(self, x: Tensor, labels: Tensor, count: int) -> Tensor:
         """What the layers make of x: on the last rank, loss per label."""
@@ -133,8 +127,18 @@ def reference(
         optimizer.zero_grad()
         losses[-1].backward()
         optimizer.step()
-    own = [*model.children()][w.rank].parameters()
-    return torch.stack(losses).detach(), parameters_to_vector(own).detach()
+    rest = [*model.children()][w.rank :]
+    own = nn.Sequential(*(rest if w.rank == w.size - 1 else rest[:1]))
+    return torch.stack(losses).detach(), parameters_to_vector(own.parameters())
+
+
+def uneven(w: World) -> Task:
+    """Digits by layers of unequal widths, of which the last rank has two."""
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 10), *equal_layers(w.size, 10))
+
+    return replace(digits, model=seeded(model))
 
 
 def main(
@@ -150,19 +154,20 @@ def main(
     #: stand for digits.
     task = replace(digits, model=lambda: equal_layers(w.size, 64))
     sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
-    cost: dict[str, Any] = {"forward": forward, "backward": backward}
     seen: list[Step] = []
     memory = w.memory(parameters=lambda: [*seen[-1].weights] if seen else [])
+    run = train(w, task, forward=forward, backward=backward, **sizes)
     with memory, meter() as moved:
-        seen.extend(train(w, task, **sizes, **cost))
-        memory.mark("trained")
+        seen.extend(run)
     weights = parameters_to_vector(seen[-1].weights).detach()
     # The same operations in the same order: the same bits.
     w.check("parameters", weights, lambda: reference(w, task, **sizes)[1], 0)
+    own = parameters_to_vector([*train(w, uneven(w), **sizes)][-1].weights)
+    w.check("parameters", own, lambda: reference(w, uneven(w), **sizes)[1], 0)
     if w.rank == w.size - 1:
         losses = weights.new_tensor([step.loss for step in seen])
         w.check("loss", losses, lambda: reference(w, task, **sizes)[0], 0)
-    state = memory.live("trained")["parameters"]
+    state = memory.live()["parameters"]
     given = {"microbatches": steps, "activation_bytes": batch * 64 * 8}
     given |= {"width": 64, "itemsize": 8}
     report(w, given=given, bytes_sent=moved.bytes_sent, state=state)

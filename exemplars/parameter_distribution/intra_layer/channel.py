@@ -144,7 +144,8 @@ def reference(w: World, samples: list[Tensor]) -> Pass:
 def main(w: World, *, batch: int = 2) -> None:
     most = f"{w.size} ranks for {NARROW} channels: use at most {NARROW}"
     w.require(w.size <= NARROW, most)
-    nets = cnns(w.device, conv=cut)
+    #: Cut as it will be used: to convert a part later would copy it anyway.
+    nets = cnns(w.device, conv=lambda whole: cut(whole.double()))
     samples = images(w, batch)
     learned = [t for net in nets for t in net.parameters()]
     memory = w.memory(

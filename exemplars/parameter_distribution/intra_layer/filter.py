@@ -130,7 +130,8 @@ def reference(w: World, samples: list[Tensor], part: int, parts: int) -> Pass:
 def main(w: World, *, batch: int = 2) -> None:
     most = f"{w.size} ranks for {NARROW} filters: use at most {NARROW}"
     w.require(w.size <= NARROW, most)
-    nets = cnns(w.device, conv=Filter)
+    #: Cut as it will be used: to convert a part later would copy it anyway.
+    nets = cnns(w.device, conv=lambda whole: Filter(whole.double()))
     samples = images(w, batch)
     learned = [t for net in nets for t in net.parameters()]
     memory = w.memory(

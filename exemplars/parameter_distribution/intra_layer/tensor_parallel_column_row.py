@@ -104,17 +104,16 @@ class SplitBlock(nn.Module):
 def outputs(whole: nn.Linear, keep: Tensor) -> nn.Linear:
     """A layer that computes only these outputs: the column split."""
     #: torch stores the transpose, so the columns of the formula are rows here.
-    part = nn.Linear(whole.in_features, len(keep)).to(whole.weight)
-    part.weight.data = whole.weight.data[keep]
-    part.bias.data = whole.bias.data[keep]
+    part = nn.Linear(whole.in_features, len(keep))
+    part.weight = nn.Parameter(whole.weight.data[keep])
+    part.bias = nn.Parameter(whole.bias.data[keep])
     return part.requires_grad_(whole.weight.requires_grad)
 
 
 def inputs(whole: nn.Linear, keep: Tensor) -> nn.Linear:
     """A layer that reads only these inputs, without bias: the row split."""
     part = nn.Linear(len(keep), whole.out_features, bias=False)
-    part = part.to(whole.weight)
-    part.weight.data = whole.weight.data[:, keep].contiguous()
+    part.weight = nn.Parameter(whole.weight.data[:, keep].contiguous())
     return part.requires_grad_(whole.weight.requires_grad)
 
 
@@ -130,8 +129,9 @@ def gradients(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [t.grad for t in tensors if t.grad is not None]
 
 
-def reference(w: World, x: Tensor, whole: list[Block]) -> list[Tensor]:
+def reference(w: World, x: Tensor, heads: int, layers: int) -> list[Tensor]:
     """One process: the output, the gradients of x and of this rank's part."""
+    whole = network(w, x.shape[-1], heads, layers)
     x = x.detach().requires_grad_()
     y = nn.Sequential(*whole)(x)
     y.square().sum().backward()
@@ -171,7 +171,7 @@ def main(
             y = blocks(x)
         with meter() as backward:
             y.square().sum().backward()
-    truth = [] if w.dry else reference(w, x, network(w, width, heads, layers))
+    truth = [] if w.dry else reference(w, x, heads, layers)
     grads = gradients([x, *blocks.parameters()])
     # Sums of p parts instead of one long sum, through all layers each way.
     w.check("output", y, lambda: truth[0], slack=16)

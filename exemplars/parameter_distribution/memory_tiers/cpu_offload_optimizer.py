@@ -26,13 +26,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam
+from torch.optim import AdamW
 
 from exemplars.parameter_distribution.sharded.zero_1 import (
     Flat,
     Make,
     alike,
     reference,
+    stranger,
 )
 from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows
@@ -70,8 +71,8 @@ class Offloaded:
         link: Link,
         **options: Any,
     ) -> None:
-        groups = alike(p for p in parameters if p.requires_grad)
-        self.flats = [Flat(group) for group in groups]
+        self.learned = [p for p in parameters if p.requires_grad]
+        self.flats = [Flat(group) for group in alike(self.learned)]
         self.link = link
         #: The optimizer knows these copies only, so its moments are slow too.
         shards = [f.shard.detach().to(SLOW, copy=True) for f in self.flats]
@@ -80,9 +81,8 @@ class Offloaded:
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters."""
-        for flat in self.flats:
-            for p in flat.parameters:
-                p.grad = None
+        for p in self.learned:
+            p.grad = None
 
     def step(self) -> None:
         """Reduce-scatter, down, update, up, all-gather."""
@@ -106,9 +106,9 @@ class Offloaded:
 def train(
     w: World, task: Task, *, batch: int, steps: int, link: Link | None = None
 ) -> Iterator[Step]:
-    """Train on this rank's share of every batch, with Adam."""
+    """Train on this rank's share of every batch, with AdamW."""
     model = task.model().to(w.device)
-    optimizer = Offloaded(model.parameters(), Adam, link or Link())
+    optimizer = Offloaded(model.parameters(), AdamW, link or Link())
     for step in range(steps):
         whole = (t.to(w.device) for t in task.batch(step, batch))
         x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
@@ -119,6 +119,15 @@ def train(
             loss.backward()
         optimizer.step()
         yield Step(loss.item(), [*model.parameters()])
+
+
+def compare(w: World, task: Task, weights: Any, **sizes: Any) -> None:
+    """Hold the weights, and a stranger's, against those of one process."""
+    *_, odd = train(w, stranger(task), **sizes)
+    # Another order of additions in the gradient, through Adam's division.
+    truth = partial(reference, w, **sizes)
+    w.check("parameters", weights, lambda: truth(task), slack=256)
+    w.check("parameters", odd.weights, lambda: truth(stranger(task)), 256)
 
 
 def main(
@@ -141,9 +150,7 @@ def main(
         for step in train(w, task, batch=batch, steps=steps, link=link):
             weights[:] = step.weights
             memory.mark("step")
-    # Another order of additions in the gradient, through Adam's division.
-    truth = partial(reference, w, task, batch, steps)
-    w.check("parameters", weights, truth, slack=256)
+    compare(w, task, weights, batch=batch, steps=steps)
     w.check_same("same", weights)
     live = memory.live("step")
     fast = live["fast_weights"] + live["fast_gradients"]

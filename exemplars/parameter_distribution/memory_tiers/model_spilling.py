@@ -35,6 +35,8 @@ from exemplars.parameter_distribution.memory_tiers import (
 )
 from exemplars.runtime import World, meter, report, span, world
 
+PATIENCE = 1.0  # seconds, for a thread that is about to let go
+
 
 class Spilled:
     """Matrices in slow memory, of which one at a time is in fast memory."""
@@ -43,27 +45,25 @@ class Spilled:
         self, slow: list[Tensor], device: torch.device, link: tiers.Link
     ) -> None:
         self.slow, self.device, self.link = slow, device, link
-        self.layer: int | None = None
-        self.weights = torch.empty(0, device=device)
+        self.fast: dict[int, Tensor] = {}  # one layer's weights, or none
 
     def up(self, layer: int) -> Tensor:
         """This layer's weights, in the place of another layer's."""
         #: The last layer forward is the first one backward: it is still here.
-        if self.layer != layer:
+        if layer not in self.fast:
             #: First make room, or two layers would be here for a moment.
-            self.weights = torch.empty(0, device=self.device)
+            self.fast.clear()
             below = self.slow[layer]
-            self.weights = torch.empty_like(below, device=self.device)
+            self.fast[layer] = torch.empty_like(below, device=self.device)
             with span("up", label=layer):
-                self.link.up(below, into=self.weights)
-            self.layer = layer
-        return self.weights
+                self.link.up(below, into=self.fast[layer])
+        return self.fast[layer]
 
-    def down(self, gradient: Tensor) -> Tensor:
+    def down(self, layer: int, gradient: Tensor) -> Tensor:
         """A gradient in slow memory, summed over the ranks on its way."""
         #: In fast memory, where the network is near.
         dist.all_reduce(gradient)
-        with span("down", label=self.layer):
+        with span("down", label=layer):
             return self.link.down(gradient)
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -93,7 +93,7 @@ class Spilled:
         with span("B", label=i, cost=3):
             y = self.apply(i, *inputs)
             dx, gradient = torch.autograd.grad(y, inputs, dy)
-        return dx, self.down(gradient.contiguous())
+        return dx, self.down(i, gradient.contiguous())
 
     def apply(self, i: int, x: Tensor, weights: Tensor) -> Tensor:
         """A matrix, and a relu after each but the last."""
@@ -106,40 +106,34 @@ class Watched(tiers.Link):
 
     def __init__(self, w: World) -> None:
         super().__init__()
-        self.weights, self.gradient = torch.empty(0), torch.empty(0)
-        self.before = StorageWeakRef(self.gradient.untyped_storage())
-        self.most = 0
+        self.weights, self.gradients = list[Tensor](), list[Tensor]()
+        self.held, self.fast = list[StorageWeakRef](), list[int]()
         self.memory = w.memory(
-            fast_weights=lambda: [self.weights],
-            fast_gradients=lambda: [self.gradient],
+            fast_weights=lambda: self.weights,
+            fast_gradients=lambda: self.gradients,
         )
 
     def up(self, x: Tensor, into: Tensor) -> None:
-        self.weights = into
+        self.weights = [into]
         self.memory.mark("up")
         super().up(x, into)
-        self.weights = torch.empty(0)
+        self.weights = []
 
     def down(self, x: Tensor) -> Tensor:
         #: A thread of gloo's may hold the gradient before for a moment longer
         #: than its sum takes; a gradient that is kept outlives the deadline.
-        deadline = time.monotonic() + 1
-        while not self.before.expired() and time.monotonic() < deadline:
+        deadline = time.monotonic() + PATIENCE
+        while any(not held.expired() for held in self.held):
+            if time.monotonic() > deadline:
+                break
             time.sleep(0)
-        self.before = StorageWeakRef(x.untyped_storage())
-        self.gradient = x
+        self.held = [StorageWeakRef(x.untyped_storage())]
+        self.gradients = [x]
         self.memory.mark("down")
         now = self.memory.live()
-        self.most = max(self.most, now["fast_weights"] + now["fast_gradients"])
-        self.gradient = torch.empty(0)
+        self.fast.append(now["fast_weights"] + now["fast_gradients"])
+        self.gradients = []
         return super().down(x)
-
-
-def network(w: World, layers: int, width: int) -> list[Tensor]:
-    """Uneven matrices of small whole numbers, so that sums are exact."""
-    widths = [3 + (5 + 7 * i) % width for i in range(layers + 1)]
-    matrices = (w.randn(*shape, seed=0) for shape in pairwise(widths))
-    return [matrix.round().to(tiers.SLOW) for matrix in matrices]
 
 
 def reference(slow: list[Tensor], rows: Tensor) -> list[Tensor]:
@@ -155,7 +149,10 @@ def reference(slow: list[Tensor], rows: Tensor) -> list[Tensor]:
 def main(
     w: World, *, layers: int = 5, width: int = 29, batch: int = 13
 ) -> None:
-    slow = network(w, layers, width)
+    # Uneven matrices of small whole numbers, so that sums are exact.
+    widths = [3 + (5 + 7 * i) % width for i in range(layers + 1)]
+    whole = (w.randn(*shape, seed=0).round() for shape in pairwise(widths))
+    slow = [matrix.to(tiers.SLOW) for matrix in whole]
     rows = w.randn(batch, len(slow[0]), seed=0).round()
     link = Watched(w)
     model = Spilled(slow, w.device, link)
@@ -174,7 +171,7 @@ def main(
             "itemsize": 8,
         },
         weights=link.memory.peak["fast_weights"],
-        fast=link.most,
+        fast=max(link.fast),
         up=link.bytes_up,
         down=link.bytes_down,
         payload=moved.payload,

@@ -18,6 +18,7 @@ Source: Rajbhandari et al. 2020, section 5.1; Xu et al. 2020.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
-from torch.optim import Adam, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows
@@ -54,8 +55,8 @@ class Flat:
 
     def gather(self) -> None:
         """Replace every shard of the weights by its owner's."""
-        #: A copy: input and output of a collective should not overlap.
-        dist.all_gather_single(self.weights, self.shard.detach().clone())
+        #: In place: this rank's shard is where the result will have it.
+        dist.all_gather_single(self.weights, self.shard.detach())
 
 
 def packed(tensors: Iterable[Tensor]) -> Tensor:
@@ -89,16 +90,15 @@ class Zero1:
     def __init__(
         self, parameters: Iterable[nn.Parameter], make: Make, **options: Any
     ) -> None:
-        groups = alike(p for p in parameters if p.requires_grad)
-        self.flats = [Flat(group) for group in groups]
+        self.learned = [p for p in parameters if p.requires_grad]
+        self.flats = [Flat(group) for group in alike(self.learned)]
         #: It knows this rank's shards only, so its state is 1/p as well.
         self.local = make([f.shard for f in self.flats], **options)
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters."""
-        for flat in self.flats:
-            for p in flat.parameters:
-                p.grad = None
+        for p in self.learned:
+            p.grad = None
 
     def step(self) -> None:
         """Reduce-scatter the gradients, update the shards, all-gather."""
@@ -114,13 +114,12 @@ class Zero1:
 def train(
     w: World, task: Task, *, batch: int, steps: int, microbatches: int
 ) -> Iterator[Step]:
-    """Train on this rank's micro-batches of every batch, with Adam."""
+    """Train on this rank's micro-batches of every batch, with AdamW."""
     model = task.model().to(w.device)
-    optimizer = Zero1(model.parameters(), Adam)
-    parts = w.size * microbatches
+    optimizer = Zero1(model.parameters(), AdamW)
     for step in range(steps):
         whole = (t.to(w.device) for t in task.batch(step, batch))
-        x, y = (t.tensor_split(parts) for t in whole)
+        x, y = (t.tensor_split(w.size * microbatches) for t in whole)
         optimizer.zero_grad()
         for k in range(microbatches):
             part = w.rank * microbatches + k
@@ -134,15 +133,26 @@ def train(
 
 
 def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:
-    """The weights after Adam on one process, on whole batches."""
+    """The weights after AdamW on one process, on whole batches."""
     model = task.model().to(w.device)
-    adam = Adam(model.parameters())
+    adam = AdamW(model.parameters())
     for step in range(steps):
         x, y = (t.to(w.device) for t in task.batch(step, batch))
         adam.zero_grad()
         (task.loss(model, x, y) / batch).backward()
         adam.step()
     return [*model.parameters()]
+
+
+def stranger(task: Task) -> Task:
+    """The same, for a model with tied, frozen and unused weights."""
+    stack, frozen = task.model(), task.model().requires_grad_(False)
+    layers = [m for m in stack.modules() if isinstance(m, nn.Linear)]
+    layers[-1].weight = layers[0].weight
+    # Zeros: AdamW would let it decay here, where torch passes it over.
+    layers[-1].unused = nn.Parameter(torch.zeros(5, dtype=torch.double))
+    model = nn.Sequential(*frozen.children(), *stack.children())
+    return replace(task, model=lambda: model)
 
 
 def main(
@@ -158,7 +168,7 @@ def main(
     weights, optimizers = list[Tensor](), Optimizers()
     memory = w.memory(
         parameters=lambda: weights,
-        gradients=lambda: [p.grad for p in weights],
+        gradients=lambda: [p.grad for p in (*weights, *optimizers.weights())],
         optimizer=optimizers.moments,
     )
     sizes = {"batch": batch, "steps": steps, "microbatches": microbatches}
@@ -166,9 +176,11 @@ def main(
         for step in train(w, task, **sizes):
             weights[:] = step.weights
             memory.mark("step")
+    *_, odd = train(w, stranger(task), **sizes)
     # Another order of additions in the gradient, through Adam's division.
-    truth = partial(reference, w, task, batch, steps)
-    w.check("parameters", weights, truth, slack=256)
+    truth = partial(reference, w, batch=batch, steps=steps)
+    w.check("parameters", weights, lambda: truth(task), slack=256)
+    w.check("parameters", odd.weights, lambda: truth(stranger(task)), 256)
     w.check_same("same", weights)
     live = memory.live("step")
     state = live["parameters"] + live["gradients"] + live["optimizer"]

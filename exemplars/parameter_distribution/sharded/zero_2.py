@@ -24,13 +24,14 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.autograd import Variable
-from torch.optim import Adam
+from torch.optim import AdamW
 
 from exemplars.parameter_distribution.sharded.zero_1 import (
     Flat,
     Make,
     alike,
     reference,
+    stranger,
 )
 from exemplars.runtime import World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
@@ -97,20 +98,18 @@ class Zero2:
 
     def __init__(self, module: nn.Module, make: Make, **options: Any) -> None:
         self.units: list[Unit] = []
-        placed: set[nn.Parameter] = set()
+        #: What is frozen has no gradient, and no place in a unit.
+        placed = {p for p in module.parameters() if not p.requires_grad}
         for part in (*units_of(module), module):
             free = [p for p in part.parameters() if p not in placed]
             placed.update(free)
             #: The last part is the module itself: weights of no child's.
-            groups = alike(p for p in free if p.requires_grad)
-            self.units += [Unit(group) for group in groups]
+            self.units += [Unit(group) for group in alike(free)]
         self.local = make([unit.shard for unit in self.units], **options)
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Forget the shards' gradients; backward leaves no others."""
         self.local.zero_grad()
-        for unit in self.units:
-            unit.drop()
 
     def step(self) -> None:
         """Update the shards, and gather everybody's."""
@@ -124,13 +123,12 @@ class Zero2:
 def train(
     w: World, task: Task, *, batch: int, steps: int, microbatches: int
 ) -> Iterator[Step]:
-    """Train on this rank's micro-batches of every batch, with Adam."""
+    """Train on this rank's micro-batches of every batch, with AdamW."""
     model = task.model().to(w.device)
-    optimizer = Zero2(model, Adam)
-    parts = w.size * microbatches
+    optimizer = Zero2(model, AdamW)
     for step in range(steps):
         whole = (t.to(w.device) for t in task.batch(step, batch))
-        x, y = (t.tensor_split(parts) for t in whole)
+        x, y = (t.tensor_split(w.size * microbatches) for t in whole)
         optimizer.zero_grad()
         for k in range(microbatches):
             part = w.rank * microbatches + k
@@ -140,6 +138,15 @@ def train(
             loss.backward()
         optimizer.step()
         yield Step(loss.item(), [*model.parameters()])
+
+
+def compare(w: World, task: Task, weights: Any, **sizes: int) -> None:
+    """Hold the weights, and a stranger's, against those of one process."""
+    *_, odd = train(w, stranger(task), **sizes)
+    # Another order of additions in the gradient, through Adam's division.
+    truth = partial(reference, w, batch=sizes["batch"], steps=sizes["steps"])
+    w.check("parameters", weights, lambda: truth(task), slack=256)
+    w.check("parameters", odd.weights, lambda: truth(stranger(task)), 256)
 
 
 def main(
@@ -164,15 +171,13 @@ def main(
     with optimizers, memory, meter() as moved:
         for _ in train(w, ours, **sizes):
             memory.mark("step")
-    # Another order of additions in the gradient, through Adam's division.
-    truth = partial(reference, w, task, batch, steps)
-    w.check("parameters", weights, truth, slack=256)
+    compare(w, task, weights, **sizes)
     w.check_same("same", weights)
-    live = memory.live("step")
+    live, peak = memory.live("step"), memory.peak["gradients"]
     state = live["parameters"] + live["gradients"] + live["optimizer"]
-    found = {"state": state, "gradients": memory.peak["gradients"]}
     given = {"unit_elements": width * width + width, "itemsize": 8}
-    report(w, given=given, volume=moved.wire, calls=moved.count, **found)
+    count = {"volume": moved.wire, "calls": moved.count}
+    report(w, given=given, state=state, gradients=peak, **count)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,14 @@ Source: Rajbhandari et al. 2020, sections 5 and 7.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
-from torch.optim import Adam
+from torch.optim import AdamW
 from torch.utils._pytree import tree_leaves
 
 from exemplars.parameter_distribution.sharded import zero_1, zero_2
@@ -89,7 +90,8 @@ class Zero3(nn.Module):
 
     def whole(self) -> dict[str, Tensor]:
         """A copy of all weights, by name."""
-        weights: dict[str, Tensor] = {}
+        # In the order of the model; the units may have another.
+        weights: dict[str, Tensor] = {n: p for p, n in self.names.items()}
         for unit in self.units:
             unit.gather()
             for p in unit.parameters:
@@ -123,9 +125,10 @@ def on_gradient(outputs: Any, hook: Callable[[Tensor], None]) -> None:
 
 
 def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
-    """Train on this rank's share of every batch, with Adam."""
-    model = Zero3(task.model().to(w.device))
-    adam = Adam(model.parameters())
+    """Train on this rank's share of every batch, with AdamW."""
+    module = task.model().to(w.device)
+    model = module if isinstance(module, Zero3) else Zero3(module)
+    adam = AdamW(model.parameters())
     for step in range(steps):
         whole = (t.to(w.device) for t in task.batch(step, batch))
         x, y = (t.tensor_split(w.size)[w.rank] for t in whole)
@@ -142,11 +145,16 @@ def train(w: World, task: Task, *, batch: int, steps: int) -> Iterator[Step]:
 def reference(w: World, task: Task, batch: int, steps: int) -> list[Tensor]:
     """The weights of one process; of each layer, this rank's shard."""
     whole = zero_1.reference(w, task, batch, steps)
-    pairs = zip(whole[::2], whole[1::2])
-    layers = [torch.cat([weight.view(-1), bias]) for weight, bias in pairs]
-    length = -(-len(layers[0]) // w.size)
-    padded = [nn.functional.pad(layer, (0, w.size)) for layer in layers]
-    return [layer[w.rank * length :][:length] for layer in padded]
+    layers = [zero_1.packed(pair) for pair in zip(whole[::2], whole[1::2])]
+    return [layer.chunk(w.size)[w.rank] for layer in layers]
+
+
+def check_stranger(w: World, task: Task, **sizes: int) -> None:
+    """Tied, frozen and unused weights, all of them, on every rank."""
+    model = Zero3(zero_1.stranger(task).model().to(w.device))
+    *_, _ = train(w, replace(task, model=lambda: model), **sizes)
+    truth = partial(zero_1.reference, w, zero_1.stranger(task), **sizes)
+    w.check("parameters", [*model.whole().values()], truth, slack=256)
 
 
 def main(
@@ -157,9 +165,8 @@ def main(
     batch: int = 24,
     steps: int = 2,
 ) -> None:
-    task = random_rows(w, units, width)
+    task, optimizers = random_rows(w, units, width), Optimizers()
     weights, ours = weights_of(w, task)
-    optimizers = Optimizers()
     memory = w.memory(
         parameters=optimizers.weights,
         gradients=lambda: [p.grad for p in (*weights, *optimizers.weights())],
@@ -174,6 +181,7 @@ def main(
     # Another order of additions in the gradient, through Adam's division.
     truth = partial(reference, w, task, batch, steps)
     w.check("parameters", optimizers.weights(), truth, slack=256)
+    check_stranger(w, task, batch=batch, steps=steps)
     live, peak = memory.live("step"), memory.peak
     state = live["parameters"] + live["gradients"] + live["optimizer"]
     most = {kind: peak[kind] for kind in ("gathered", "gradients")}

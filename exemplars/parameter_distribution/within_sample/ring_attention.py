@@ -22,6 +22,7 @@ most work. Cut into 2p chunks, and give every rank an early and a late one:
 Source: Liu et al. 2023, section 3; zigzag: Llama Team 2024, section 3.3.2.
 """
 
+from math import sqrt
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ def owners() -> list[int]:
 
 def scores(q_HtD: Tensor, k_HtD: Tensor, past: Tensor) -> Tensor:
     """How well queries match keys; not at all where those are not past."""
-    s = q_HtD @ k_HtD.mT / q_HtD.shape[-1] ** 0.5
+    s = q_HtD @ k_HtD.mT / sqrt(q_HtD.shape[-1])
     return s.masked_fill(~past.to(s.device), float("-inf"))
 
 
@@ -78,7 +79,7 @@ class RingAttention(torch.autograd.Function):
         mine, sequence = held[dist.get_rank()], owners()
         kv = torch.stack([k, v])
         out = torch.zeros_like(q)
-        norm = q.new_full((*q.shape[:2], 1), -torch.inf)
+        norm = torch.full_like(q[..., :1], -torch.inf)
         for owner in sequence:
             past = mine[:, None] >= held[owner]
             #: Shares differ in size: room for those of the next owner.
@@ -109,7 +110,7 @@ class RingAttention(torch.autograd.Function):
                 #: The weights of forward again, from the whole row's norm.
                 a = (scores(q, kv[0], past) - norm).exp()
                 change = dout @ kv[1].mT - (dout * out).sum(-1, keepdim=True)
-                ds = a * change / q.shape[2] ** 0.5
+                ds = a * change / sqrt(q.shape[2])
                 dq += ds @ kv[0]
                 dkv += torch.stack([ds.mT @ q, a.mT @ dout])
             if len(sequence) == 1:

@@ -167,7 +167,7 @@ def main(w: World, *, batch: int = 2) -> None:
     memory = w.memory(parameters=lambda: learned, gradients=lambda: grads)
     with memory, meter() as moved:
         found = passes(nets, [own_rows(x, w.rank, w.size) for x in samples])
-        grads += found.dw + found.dn
+        grads.extend(found.dw + found.dn)
         agree(grads)
     serial = None if w.dry else reference(w, samples, w.rank, w.size)
     for claim, value in found._asdict().items():

@@ -101,7 +101,7 @@ def attend(qkv_ThC: Tensor) -> Tensor:
     """Causal attention of some heads; queries, keys, values side by side."""
     heads = qkv_ThC.shape[1]
     #: Side by side, so that one all-to-all moves all three.
-    q, k, v = (x.flatten(1)[None] for x in qkv_ThC.chunk(3, dim=2))
+    q, k, v = (x.flatten(1)[None] for x in qkv_ThC.tensor_split(3, dim=2))
     return attention(q, k, v, heads)[0].unflatten(1, (heads, -1))
 
 

@@ -20,6 +20,7 @@ Source: Dean et al. 2012, section 4.1, fetching and pushing at every step.
 
 import heapq
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import nan
 from typing import Any
 
@@ -38,24 +39,20 @@ Updates = Iterator[tuple[int, int, int]]  # step, worker, version it read
 
 def arrivals(workers: range, duration: float, clock: Clock) -> Events:
     """In order of virtual time: take q's gradient, answer q's read."""
-    steps = dict.fromkeys(workers, 0)
     #: A heap, not a scan: the next of a thousand workers in ten steps.
-    due = [(0.0, q) for q in workers]
+    due = [(0.0, q, 0) for q in workers]
     while due:
-        now, q = heapq.heappop(due)
-        if steps[q] > 0:  # at first there is nothing to take
+        now, q, step = heapq.heappop(due)
+        if step > 0:  # at first there is nothing to take
             yield "take", q
         #: Whoever has pushed reads again at once, whatever the others do.
-        ends = now + clock(q, steps[q])
+        ends = now + clock(q, step)
         if ends <= duration:
             yield "answer", q
-            steps[q] += 1
-            heapq.heappush(due, (ends, q))
+            heapq.heappush(due, (ends, q, step + 1))
 
 
-def serve(
-    w: World, task: Task, events: Events, samples: int, rate: float
-) -> Iterator[Step]:
+def serve(w: World, task: Task, events: Events, rate: float) -> Iterator[Step]:
     """Apply gradients on arrival, and answer reads."""
     model = task.model().to(w.device)
     weights = parameters_to_vector(model.parameters()).detach()
@@ -106,7 +103,7 @@ def train(
     """Rank 0 serves and the others work, for so many virtual seconds."""
     if w.rank == 0:
         events = arrivals(range(1, w.size), duration, clock)
-        return serve(w, task, events, local_batch, rate)
+        return serve(w, task, events, rate)
     #: No worker waits for another, so each knows without a message how often
     #: it will be answered: as often as if it were the only one.
     alone = arrivals(range(w.rank, w.rank + 1), duration, clock)
@@ -148,23 +145,28 @@ def main(w: World, *, duration: int = 9, slowdown: int = 3) -> None:
     w.require(0 < slowdown <= most, f"slowdown {slowdown}: use 1 to {most}")
     samples, rate = 8, 0.05
     sizes: Any = dict(duration=duration, local_batch=samples, rate=rate)
-    even, clock = (one_slow(rank=1, factor=k) for k in (1, slowdown))
-    equal = [u.age for u in train(w, digits, clock=even, **sizes)]
-    workers = range(1, w.size)
+    uneven = one_slow(rank=1, factor=slowdown)
+
+    def even(rank: int, step: int) -> float:
+        return 1 + step // 2  # later steps take longer, on every worker
+
+    equal = list(train(w, digits, clock=even, **sizes))
     with meter() as moved:
-        updates = list(train(w, digits, clock=clock, **sizes))
+        updates = list(train(w, digits, clock=uneven, **sizes))
     measured = dict(updates=len(updates), bytes_sent=moved.bytes_sent)
     if w.rank == 0:
-        ages = [update.age for update in updates]
-        order = by_definition(workers, duration, clock)
-        kept = [*updates[-1].weights, torch.tensor(ages)]
-        w.check("order", kept, lambda: reference(w, order, samples, rate), 0)
+        for seen, clock in ((equal, even), (updates, uneven)):
+            order = by_definition(range(1, w.size), duration, clock)
+            alone = partial(reference, w, order, samples, rate)
+            ages = [update.age for update in seen]
+            w.check("order", [*seen[-1].weights, torch.tensor(ages)], alone, 0)
         came = [e.peer for e in moved.events if e.kind == "recv"]
         slow = [age for age, q in zip(ages, came) if q == 1]
         rest = [age for age, q in zip(ages, came) if q > 1]
         #: A worker's first gradient is younger: all began at version 0.
-        others = max(rest[len(workers) - 1 :], default=0)
-        measured |= dict(youngest=min(equal[w.size - 1 :]), oldest=max(equal))
+        others = max(rest[w.size - 2 :], default=0)
+        old = [update.age for update in equal]
+        measured |= dict(youngest=min(old[w.size - 1 :]), oldest=max(old))
         measured |= dict(straggler=slow[-1], others=others)
     elements = sum(p.numel() for p in digits.model().parameters())
     report(w, given={"elements": elements, "itemsize": 8}, **measured)

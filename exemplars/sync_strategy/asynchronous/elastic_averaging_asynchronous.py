@@ -145,9 +145,9 @@ def springs(w: World, alpha: float, rounds: int) -> None:
 def main(
     w: World,
     *,
-    duration: int = 12,
-    period: int = 2,
-    slowdown: int = 3,
+    duration: int = 24,
+    period: int = 3,
+    slowdown: int = 4,
     alpha: float = 0.9,
 ) -> None:
     w.require(w.size > 1, "1 rank: one is the center; use 2 or more")

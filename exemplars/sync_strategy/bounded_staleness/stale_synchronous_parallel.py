@@ -40,7 +40,7 @@ class Server:
 
     def __init__(self, workers: int, steps: int, staleness: int) -> None:
         self.finished = dict.fromkeys(range(1, workers + 1), 0)  # steps
-        self.slowest = 0  # steps that every worker has finished
+        self.slowest: int  # steps that every worker has finished
         self.steps = steps
         self.staleness = staleness
 
@@ -56,6 +56,7 @@ class Server:
         #: A heap, not a scan: the next of a thousand workers in ten steps.
         due: list[tuple[float, int]] = []
         while True:
+            self.slowest = min(self.finished.values())
             #: Every worker that may go on now is woken, not only the one
             #: that has just pushed: it may have been the slowest.
             for ready in [x for x in waiting if self.may_read(x)]:
@@ -68,7 +69,6 @@ class Server:
             now, q = heapq.heappop(due)
             yield "take", q
             self.finished[q] += 1
-            self.slowest = min(self.finished.values())
             #: Its next read is queued like any other; whether it waits is
             #: decided at the top of the loop.
             if self.finished[q] < self.steps:
@@ -88,7 +88,7 @@ def train(
     """Rank 0 serves, the others work; a step is one gradient."""
     if w.rank == 0:
         events = Server(w.size - 1, steps, staleness).run(clock)
-        return serve(w, task, events, local_batch, rate)
+        return serve(w, task, events, rate)
     #: A worker receives the weights before every step. The server sends them
     #: when it may go on: that receive is all the synchronization there is.
     return work(w, task, steps, local_batch, clock)

@@ -42,7 +42,7 @@ def neighbors(r: int, p: int) -> list[int]:
     """Left and right on the ring; the same rank where there are two."""
     #: A set: of two ranks the left neighbor is the right one too, and must
     #: not be counted twice.
-    return sorted({(r - 1) % p, (r + 1) % p} - {r})
+    return list({(r - 1) % p, (r + 1) % p} - {r})
 
 
 def start(x: Tensor) -> tuple[list[dist.Work], list[Tensor]]:

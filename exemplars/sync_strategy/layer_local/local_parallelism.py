@@ -59,13 +59,13 @@ class Layer:
 
     def learn(self, h: Tensor, dh: Tensor, labels: Tensor) -> float:
         """From a loss of its own, or from the gradient dh from above."""
-        goal = h
+        goal, loss = h, torch.tensor(float("nan"))
         if self.ends:
-            goal = self.task.loss(self.head, h, labels) / labels.numel()
+            goal = loss = self.task.loss(self.head, h, labels) / labels.numel()
         goal.backward(None if self.ends else dh)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return goal.item() if self.ends else float("nan")
+        return loss.item()
 
 
 def train(

@@ -96,7 +96,7 @@ def train(
         x = layer.part.entering(samples)
         if w.rank > 0:
             dist.recv(x, w.rank - 1)
-        x.requires_grad_(w.rank > 0)
+            x.requires_grad_()
         with span("F", label=step, cost=forward):
             h = layer.body(x)
         #: Sent before this layer learns, so that the next can begin.

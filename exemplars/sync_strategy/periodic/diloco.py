@@ -146,8 +146,10 @@ def main(
             alone = partial(reference, w, task, size)
             w.check(task.name, trained, alone, slack=2**14)
         w.check_same("same", trained)
-    x = w.randn(len(trained), seed=w.rank)
-    plain = Outer(w.randn(len(x), seed=w.size), rate=1, momentum=0)
+    x = w.randn(len(trained), seed=w.size)
+    plain = Outer(x, rate=1, momentum=0)
+    #: In place, as an optimizer works: the start must not move along.
+    x.copy_(w.randn(len(x), seed=w.rank))
     plain.meet(x)
     w.check("averaged", x, partial(mean, w, len(x)), slack=4)
     held = [t.nbytes for t in vars(plain).values() if isinstance(t, Tensor)]

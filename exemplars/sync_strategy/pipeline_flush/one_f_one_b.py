@@ -64,7 +64,7 @@ def run_batch(
     """One batch by the schedule; the last stage returns its loss."""
     kept: dict[int, Pair] = {}
     count, loss = sum(labels.numel() for _, labels in micros), 0.0
-    outgoing, target = None, -1
+    outgoing, target = None, w.rank
     for kind, i in one_f_one_b(w.rank, w.size, len(micros)):
         #: Between two actions: what one made leaves, what the next needs
         #: comes in.
@@ -86,7 +86,7 @@ def run_batch(
             loss += y.item() if stage.last else float("nan")
             #: Or else they would outlive the next forward, as one more.
             del x, y
-    exchange(outgoing, target, None, -1)
+    exchange(outgoing, target, None, w.rank)
     return loss
 
 
@@ -97,9 +97,10 @@ def exchange(
     stages = range(dist.get_world_size())
     messages = []
     if outgoing is not None and target in stages:
-        messages += [dist.P2POp(dist.isend, outgoing.contiguous(), target)]
+        send = dist.P2POp(dist.isend, outgoing.contiguous(), target)
+        messages.append(send)
     if incoming is not None and source in stages:
-        messages += [dist.P2POp(dist.irecv, incoming, source)]
+        messages.append(dist.P2POp(dist.irecv, incoming, source))
     #: In one batch: one stage sends right while its neighbor sends left. As
     #: separate calls, NCCL would run them in order and both would wait.
     for work in dist.batch_isend_irecv(messages) if messages else []:

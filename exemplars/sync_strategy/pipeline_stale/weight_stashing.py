@@ -22,7 +22,6 @@ Source: Narayanan et al. 2019 (PipeDream), section 3.3.
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +69,7 @@ class Stage:
     def backward(self, i: int, dy: Tensor) -> tuple[Tensor | None, int]:
         """Back through the stashed weights; what goes on, and their age."""
         version, layers, x, y = self.stashed.pop(i)
-        weights = trainable(layers)
+        weights = [*layers.parameters()]
         inputs = weights if self.part.first else [*weights, x]
         #: Of one batch: .backward() would add it to what other batches left
         #: in the same version.
@@ -78,16 +77,11 @@ class Stage:
         #: A copy: in place, the update would change every stashed version.
         newest = copy.deepcopy(self.part.layers)
         #: An old gradient, applied to the newest weights.
-        for weight, grad in zip(trainable(newest), grads):
+        for weight, grad in zip(newest.parameters(), grads):
             weight.data.sub_(grad, alpha=self.rate)
         self.part.layers = newest
         age, self.version = self.version - version, self.version + 1
         return None if self.part.first else grads[-1], age
-
-
-def trainable(layers: nn.Module) -> list[nn.Parameter]:
-    """Its parameters without the frozen ones."""
-    return [p for p in layers.parameters() if p.requires_grad]
 
 
 def train(
@@ -102,7 +96,7 @@ def train(
 ) -> Iterator[Step]:
     """A step is a batch; forward and backward are its virtual seconds."""
     stage = Stage(w, task, rate)
-    outgoing, target = None, -1
+    outgoing, target = None, w.rank
     for kind, i in without_flush(w.rank, w.size, steps):
         if kind == "F":
             samples, labels = (t.to(w.device) for t in task.batch(i, batch))
@@ -120,14 +114,18 @@ def train(
             loss = y.item() if stage.part.last else float("nan")
             yield Step(loss, [*stage.part.layers.parameters()], age)
     #: What the last backward made has yet to leave.
-    exchange(outgoing, target, None, -1)
+    exchange(outgoing, target, None, w.rank)
 
 
 def reference(
     w: World, task: Task, *, steps: int, batch: int, rate: float
-) -> list[Tensor]:
-    """The stale updates on one process: versions by index, no pipeline."""
+) -> tuple[Tensor, list[Tensor]]:
+    """The stale updates on one process: versions by index, no pipeline.
+
+    Returns the losses, and this rank's weights.
+    """
     history = [[part] for part in task.model().to(w.device).children()]
+    losses = []
     for i in range(steps):
         h, labels = (t.to(w.device) for t in task.batch(i, batch))
         used, newest = nn.Sequential(), nn.Sequential()
@@ -135,12 +133,12 @@ def reference(
             used.append(versions[max(0, i - (w.size - 1 - s))])
             newest.append(copy.deepcopy(versions[-1]))
             versions.append(newest[s])
-        loss = task.loss(used, h, labels) / batch
-        grads = torch.autograd.grad(loss, [*used.parameters()])
+        losses.append(task.loss(used, h, labels) / batch)
+        grads = torch.autograd.grad(losses[-1], [*used.parameters()])
         for weight, grad in zip(newest.parameters(), grads):
             weight.grad = grad
         torch.optim.SGD(newest.parameters(), lr=rate).step()
-    return [*history[w.rank][-1].parameters()]
+    return torch.stack(losses), [*history[w.rank][-1].parameters()]
 
 
 def main(
@@ -154,23 +152,25 @@ def main(
 ) -> None:
     few = f"{batches_per_stage} batches per stage do not fill it; use 2"
     w.require(batches_per_stage > 1, few)
-    steps = batches_per_stage * w.size
-    task = replace(digits, model=lambda: equal_layers(w.size, 64))
-    sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
-    cost: dict[str, Any] = {"forward": forward, "backward": backward}
-    newest, ages = list[Tensor](), list[int]()
-    memory = w.memory(parameters=lambda: newest)
-    with memory, meter() as moved:
+    task = Task("digits", lambda: equal_layers(w.size, 64), digits.batch)
+    sizes: Any = dict(steps=batches_per_stage * w.size, batch=batch, rate=rate)
+    cost: Any = dict(forward=forward, backward=backward)
+    newest, losses, ages = list[Tensor](), list[float](), list[int]()
+    with w.memory(parameters=lambda: newest) as memory, meter() as moved:
         for i, step in enumerate(train(w, task, **sizes, **cost)):
             newest[:] = step.weights
+            losses.append(step.loss)
             ages.append(step.age)
             #: Whatever is alive here counts: the newest weights, and those
             #: that a stash still holds.
             memory.mark(f"step {i}")
-    w.check("weights", newest, lambda: reference(w, task, **sizes), slack=0)
+    w.check("weights", newest, lambda: reference(w, task, **sizes)[1], 0)
+    if w.rank == w.size - 1:
+        told = newest[0].new_tensor(losses)
+        w.check("loss", told, lambda: reference(w, task, **sizes)[0], 0)
     held = memory.live(f"step {w.size - 1}")["parameters"]
     versions = held / sum(t.nbytes for t in newest)
-    given = {"microbatches": steps, "activation_bytes": batch * 64 * 8}
+    given = dict(microbatches=sizes["steps"], activation_bytes=batch * 64 * 8)
     counts = {"staleness": max(ages), "versions": versions}
     report(w, given=given, bytes_sent=moved.bytes_sent, **counts)
 
