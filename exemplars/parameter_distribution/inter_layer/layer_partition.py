@@ -40,7 +40,7 @@ class Part:
             raise ValueError(f"{w.size} ranks: the model has fewer layers")
         self.first, self.last = w.rank == 0, w.rank == w.size - 1
         end = len(model) if self.last else w.rank + 1
-        self.layers = model[w.rank : end].to(w.device)
+        self.layers = nn.Sequential(*list(model)[w.rank : end]).to(w.device)
         self.before = model[: w.rank]
         #: Two ranks would each train a copy, and the copies would drift.
         if not {*self.layers.parameters()}.isdisjoint(

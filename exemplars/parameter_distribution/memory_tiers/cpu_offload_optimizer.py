@@ -125,9 +125,9 @@ def compare(w: World, task: Task, weights: Any, **sizes: Any) -> None:
     """Hold the weights, and a stranger's, against those of one process."""
     *_, odd = train(w, stranger(task), **sizes)
     # Another order of additions in the gradient, through Adam's division.
-    truth = partial(reference, w, **sizes)
-    w.check("parameters", weights, lambda: truth(task), slack=256)
-    w.check("parameters", odd.weights, lambda: truth(stranger(task)), 256)
+    for model, found in (task, weights), (stranger(task), odd.weights):
+        truth = partial(reference, w, model, **sizes)
+        w.check("parameters", found, truth, slack=256)
 
 
 def main(
