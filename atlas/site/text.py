@@ -86,7 +86,7 @@ RAW = re.compile(r"<!--raw-->\n(.*?)\n<!--/raw-->", re.DOTALL)
 def raw(markup: str) -> str:
     """A block of finished HTML: the build sets it aside until the page is whole.
 
-    Markdown would parse it for nothing, and the search would index its numbers.
+    Markdown would parse it in vain, and the search would index its numbers.
     """
     return f"<!--raw-->\n{markup}\n<!--/raw-->"
 

@@ -136,10 +136,16 @@ class Watched(tiers.Link):
         return super().down(x)
 
 
-def reference(slow: list[Tensor], rows: Tensor) -> list[Tensor]:
+def network(w: World, layers: int, width: int) -> list[Tensor]:
+    """Uneven matrices of small whole numbers, so that sums are exact."""
+    widths = [3 + (5 + 7 * i) % width for i in range(layers + 1)]
+    matrices = (w.randn(*shape, seed=0) for shape in pairwise(widths))
+    return [matrix.round().to(tiers.SLOW) for matrix in matrices]
+
+
+def reference(w: World, y: Tensor, *sizes: int) -> list[Tensor]:
     """The gradients of half the sum of squares: one process, one tier."""
-    weights = [t.to(rows.device).requires_grad_() for t in slow]
-    y = rows
+    weights = [t.to(w.device).requires_grad_() for t in network(w, *sizes)]
     for matrix in weights[:-1]:
         y = (y @ matrix).relu()
     loss = (y @ weights[-1]).square().sum() / 2
@@ -149,10 +155,7 @@ def reference(slow: list[Tensor], rows: Tensor) -> list[Tensor]:
 def main(
     w: World, *, layers: int = 5, width: int = 29, batch: int = 13
 ) -> None:
-    # Uneven matrices of small whole numbers, so that sums are exact.
-    widths = [3 + (5 + 7 * i) % width for i in range(layers + 1)]
-    whole = (w.randn(*shape, seed=0).round() for shape in pairwise(widths))
-    slow = [matrix.to(tiers.SLOW) for matrix in whole]
+    slow = network(w, layers, width)
     rows = w.randn(batch, len(slow[0]), seed=0).round()
     link = Watched(w)
     model = Spilled(slow, w.device, link)
@@ -160,7 +163,8 @@ def main(
         kept = model.forward(rows.tensor_split(w.size)[w.rank])
         gradients = model.backward(kept, dy=kept[-1])
     # Whole numbers below 2^53: the same bits, in whatever order.
-    w.check("gradients", gradients, partial(reference, slow, rows), slack=0)
+    truth = partial(reference, w, rows, layers, width)
+    w.check("gradients", gradients, truth, slack=0)
     sizes = [t.numel() for t in slow]
     report(
         w,

@@ -48,9 +48,8 @@ def own_rows(t: Tensor, part: int, parts: int, map_rows: int = ROWS) -> Tensor:
     """One part of a map's rows, cut between rows of the smallest map."""
     #: A row of the smallest map stands for 1, 2 or 4 rows of a larger one.
     step = -(-t.shape[2] // map_rows)
-    rows = torch.arange(map_rows).tensor_split(parts)[part]
-    first, last = int(rows[0]), int(rows[-1])
-    return t[:, :, first * step : (last + 1) * step].contiguous()
+    rows = step * torch.arange(map_rows).tensor_split(parts)[part]
+    return t[:, :, rows[0] : rows[-1] + step].contiguous()
 
 
 def swap(up: Tensor, down: Tensor, group: Group = None) -> list[Tensor]:
@@ -105,11 +104,12 @@ class Spatial(nn.Module):
         super().__init__()
         if not isinstance(whole, nn.Conv2d | nn.Conv3d):
             raise ValueError(f"{whole}: not a convolution")
-        self.above, odd = divmod(whole.kernel_size[0], 2)
+        (kernel, *_), (stride, *_) = whole.kernel_size, whole.stride
+        self.above, odd = divmod(kernel, 2)
         if not odd or whole.padding[0] != self.above or whole.dilation[0] != 1:
             raise ValueError(f"{whole}: rows need an odd kernel, half padded")
         self.whole, self.swap = whole, swap
-        self.below = max(0, self.above + 1 - whole.stride[0])
+        self.below = max(0, self.above + 1 - stride)
         #: What padding was for rows is now the halo, or the zeros at an end.
         whole.padding = (0, *whole.padding[1:])
 
