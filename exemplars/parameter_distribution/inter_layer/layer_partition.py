@@ -24,7 +24,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
 from exemplars.runtime import World, meter, report, span, world
@@ -43,13 +42,13 @@ class Part:
         self.layers = nn.Sequential(*list(model)[w.rank : end]).to(w.device)
         self.before = model[: w.rank]
         #: Two ranks would each train a copy, and the copies would drift.
-        if not {*self.layers.parameters()}.isdisjoint(
-            nn.Sequential(self.before, model[end:]).parameters()
-        ):
+        others = nn.Sequential(self.before, model[end:])
+        if not {*others.parameters()}.isdisjoint(self.layers.parameters()):
             raise ValueError(f"rank {w.rank} shares weights with another rank")
         #: On the meta device a tensor has a shape and no numbers: what the
         #: other ranks hold takes no memory here.
         self.before.to("meta")
+        self.shaped: dict[torch.Size, Tensor] = {}
 
     @torch.no_grad()
     def entering(self, x: Tensor) -> Tensor:
@@ -57,7 +56,9 @@ class Part:
         if self.first:
             return x
         #: Every rank works out the shape by itself, so no shape is sent.
-        return torch.empty_like(self.before(x.to("meta")), device=x.device)
+        if x.shape not in self.shaped:
+            self.shaped[x.shape] = self.before(x.to("meta"))
+        return torch.empty_like(self.shaped[x.shape], device=x.device)
 
     def forward(self, x: Tensor, labels: Tensor, count: int) -> Tensor:
         """What the layers make of x: on the last rank, loss per label."""
@@ -122,7 +123,7 @@ def reference(
     losses = []
     for step in range(steps):
         x, labels = (t.to(w.device) for t in task.batch(step, batch))
-        total = F.cross_entropy(model(x), labels, reduction="sum")
+        total = nn.functional.cross_entropy(model(x), labels, reduction="sum")
         losses.append(total / batch)
         optimizer.zero_grad()
         losses[-1].backward()
@@ -156,9 +157,8 @@ def main(
     sizes: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate}
     seen: list[Step] = []
     memory = w.memory(parameters=lambda: [*seen[-1].weights] if seen else [])
-    run = train(w, task, forward=forward, backward=backward, **sizes)
     with memory, meter() as moved:
-        seen.extend(run)
+        seen += train(w, task, forward=forward, backward=backward, **sizes)
     weights = parameters_to_vector(seen[-1].weights).detach()
     # The same operations in the same order: the same bits.
     w.check("parameters", weights, lambda: reference(w, task, **sizes)[1], 0)
