@@ -517,13 +517,13 @@ grade("tensor-parallel-column-row", Enter=Enter)
 
 
 # %% tags=["exercise"]
-from exemplars.parameter_distribution.sharded.zero_1 import packed
+from exemplars.parameter_distribution.sharded.zero_1 import gradient, packed
 from exemplars.parameter_distribution.sharded.zero_2 import Unit
 
 
 class Layer(Unit):
     def scatter(self):
-        whole = packed([p.grad for p in self.parameters])
+        whole = packed(gradient(p) for p in self.parameters)
         r, p = dist.get_rank(), dist.get_world_size()
         mine = whole.view(p, -1)[r].clone()  # the line to replace
         return mine / p
@@ -539,7 +539,7 @@ grade("zero-2", Unit=Layer)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 class Layer(Unit):
     def scatter(self):
-        whole = packed([p.grad for p in self.parameters])
+        whole = packed(gradient(p) for p in self.parameters)
         p = dist.get_world_size()
         mine = whole.new_empty(len(whole) // p)
         dist.reduce_scatter_single(mine, whole)
@@ -563,11 +563,11 @@ from exemplars.parameter_distribution.memory_tiers.model_spilling import Spilled
 
 class Small(Spilled):
     def up(self, layer):
-        if self.layer != layer:
-            self.weights = torch.empty_like(self.slow[layer], device=self.device)
-            self.link.up(self.slow[layer], into=self.weights)
-            self.layer = layer
-        return self.weights
+        if layer not in self.fast:
+            below = self.slow[layer]
+            self.fast = {layer: torch.empty_like(below, device=self.device)}
+            self.link.up(below, into=self.fast[layer])
+        return self.fast[layer]
 
 
 grade("model-spilling", Spilled=Small)
@@ -583,12 +583,12 @@ grade("model-spilling", Spilled=Small)
 # %% tags=["solution"] jupyter={"source_hidden": true}
 class Small(Spilled):
     def up(self, layer):
-        if self.layer != layer:
-            self.weights = torch.empty(0, device=self.device)
-            self.weights = torch.empty_like(self.slow[layer], device=self.device)
-            self.link.up(self.slow[layer], into=self.weights)
-            self.layer = layer
-        return self.weights
+        if layer not in self.fast:
+            self.fast.clear()
+            below = self.slow[layer]
+            self.fast = {layer: torch.empty_like(below, device=self.device)}
+            self.link.up(below, into=self.fast[layer])
+        return self.fast[layer]
 
 
 grade("model-spilling", Spilled=Small)
