@@ -24,6 +24,7 @@ from atlas.record import RecordError, compact, source_of, write_text
 PLACE = Path("measurements") / "studies" / "race.json"
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 SEEDS = (1, 2, 3)
+BEYOND = 1e99  # stands for a loss that is no number any more; JSON has none
 STEPS = {"digits": 150, "characters": 150}
 TASKS: tuple[Name, ...] = ("digits", "characters")
 
@@ -117,7 +118,7 @@ def average(races: Sequence[Json]) -> Json:
     curves = [r["curve"] for r in races]
     points = []
     for seen in zip(*curves, strict=True):
-        losses = [loss for _, _, loss in seen]
+        losses = [loss if isfinite(loss) else BEYOND for _, _, loss in seen]
         row = [fmean(losses), min(losses), max(losses)]
         points.append([seen[0][0], seen[0][1], *(round(x, 4) for x in row)])
     kept = ("bytes", "staleness", "oldest", "alone")

@@ -80,6 +80,14 @@ def test_a_run_is_the_same_twice() -> None:
         assert runs.run(ENTRIES[name], SHORT) == runs.run(ENTRIES[name], SHORT)
 
 
+def test_a_loss_that_is_no_number_is_kept_as_one_beyond_all_sense() -> None:
+    """JSON has no NaN, and a page's script would not read it."""
+    counted = {"bytes": 1, "staleness": 0.0, "oldest": 0, "alone": None}
+    races = [{"curve": [[8, 1.0, loss]], **counted} for loss in (2.0, float("nan"))]
+    (row,) = study.average(races)["curve"]
+    assert row == [8, 1.0, study.BEYOND / 2, 2.0, study.BEYOND]
+
+
 def test_seeds_change_the_network_and_the_batches() -> None:
     one, two = (replace(SHORT, seed=s) for s in (1, 2))
     assert not (task(one).batch(0, 4)[0] == task(two).batch(0, 4)[0]).all()
