@@ -128,10 +128,11 @@ def figure(ctx: Context, t: Technique, claim: Claim) -> str:
 
 def _figure(ctx: Context, t: Technique, claim: Claim) -> Figure:
     assert claim.formula is not None
+    limit = sizes.most(t)
     try:
         rules = sizes.given(t, claim, _recorded(ctx, t))
-        if t.max_ranks is not None and t.max_ranks < sizes.P:
-            shown = f"at most {t.max_ranks} ranks"
+        if limit is not None and limit < sizes.P:
+            shown = f"at most {limit} ranks"
         else:
             found = sizes.values(claim, rules, sizes.P, sizes.N)
             shown = sizes.spread(found, sizes.unit(claim))
@@ -144,7 +145,7 @@ def _figure(ctx: Context, t: Technique, claim: Claim) -> Figure:
         for name, v in rules
     ]
     packed = json.dumps(data, separators=(",", ":"))
-    return Figure(claim.formula, packed, sizes.unit(claim), t.max_ranks, shown)
+    return Figure(claim.formula, packed, sizes.unit(claim), limit, shown)
 
 
 def _given(ctx: Context, t: Technique, claims: Iterable[Claim]) -> str:

@@ -190,6 +190,13 @@ def unit(claim: Claim) -> str:
     return {"bytes": "B", "seconds": "s"}.get(claim.unit or "", "")
 
 
+def most(technique: Technique) -> int | None:
+    """The most ranks at the sizes assumed here, where they set the limit."""
+    if GIVEN.get(technique.id) is _CUT_LAYERS:
+        return int(str(_CUT_LAYERS["narrow"]))
+    return technique.max_ranks
+
+
 #: What a page's script calls them.
 _WHICH = {"ranks": "p", "rank": "r"}
 
