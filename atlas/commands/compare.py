@@ -144,8 +144,10 @@ def _system(atlas: Atlas, s: System) -> Told:
         "optimizer": _value(s.optimizer_location),
         "topology": _value(s.topology),
         "hardware": [Item(s.hardware.says, s.hardware.verified)] if s.hardware else [],
-        "largest run": (
-            [Item(s.largest_run.says, s.largest_run.verified)] if s.largest_run else []
+        "reported run": (
+            [Item(s.reported_run.says, s.reported_run.verified)]
+            if s.reported_run
+            else []
         ),
         "status": _said([s.status]),
         "made by": _said([s.made_by] if s.made_by else []),

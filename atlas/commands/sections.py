@@ -75,4 +75,5 @@ def source(atlas: Atlas, cell: Any) -> str:
         return "  not verified: no source yet"
     paper = atlas.papers.get(cell.source)
     link = paper.link if paper else cell.source
-    return f"  {'verified in' if cell.verified else 'not verified:'} {link}"
+    where = f", {cell.where}" if cell.where else ""
+    return f"  {'verified in' if cell.verified else 'not verified:'} {link}{where}"

@@ -152,6 +152,7 @@ def _technique(atlas: Atlas, t: Technique) -> Sections:
     users = [f"{s.name} ({s.year}): atlas show {s.id}" for s in atlas.users(t.id)]
     yield "Used by", users
     yield "Papers", citations(atlas, t.papers)
+    yield "Grew from", citations(atlas, t.roots)
     yield "In the surveys", [f"{k}: {v}" for k, v in t.surveys.items()]
     yield "See also", [", ".join(t.see_also)] if t.see_also else []
     yield "Files", _files(atlas, t)

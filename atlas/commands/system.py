@@ -15,7 +15,7 @@ def sections(atlas: Atlas, s: System) -> Sections:
 
     yield "Overview", list(_about(s))
     yield "Hardware", _fact(atlas, s.hardware)
-    yield "Largest run", _fact(atlas, s.largest_run)
+    yield "Reported run", _fact(atlas, s.reported_run)
     yield "Techniques it uses", list(_uses(atlas, s))
     cells = [line for c in s.cells for line in (c.family, source(atlas, c))]
     yield "Families it belongs to", cells
@@ -66,12 +66,14 @@ def runs(atlas: Atlas, t: Technique) -> str | None:
 def _built(atlas: Atlas, s: System) -> Iterator[str]:
     for what, cell in {
         "splits": s.parallelism,
-        "optimizer": s.optimizer_location,
         "topology": s.topology,
     }.items():
         if cell is not None:
             yield f"{what}: {_words(cell.value)}"
             yield source(atlas, cell)
+    if place := s.optimizer_location:
+        yield f"optimizer: {place.value}"
+        yield f"  follows from {', '.join(place.because)}"
 
 
 def _words(value: str | Iterable[str]) -> str:

@@ -49,7 +49,7 @@ ROWS = {
     "production": "In production",
     "users": "Systems that use it",
     "hardware": "Hardware",
-    "largest": "Largest run",
+    "run": "Reported run",
     "status": "Status",
     "maker": "Made by",
     "license": "License",
@@ -199,7 +199,7 @@ def _system(ctx: Context, s: System) -> dict[str, Any]:
         rows["optimizer"] = [_said(o.value.replace("-", " "), o.verified)]
     if w := s.topology:
         rows["topology"] = [_said(w.value, w.verified)]
-    for row, fact in (("hardware", s.hardware), ("largest", s.largest_run)):
+    for row, fact in (("hardware", s.hardware), ("run", s.reported_run)):
         rows[row] = [_said(fact.says, fact.verified)] if fact else []
     rows["proven"] = _share(*proven(ctx, s))
     rows["status"] = [s.status]

@@ -26,20 +26,10 @@ SCHEDULE = {
     "layer-local": "asynchronous",
     "elastic": "synchronous",
 }
-# Families whose workers step on copies of their own; the rest have one optimizer.
-PER_WORKER = ("periodic", "consensus")
-# Techniques of the asynchronous family that merge copies instead of gradients.
-MERGING = ("elastic-averaging-asynchronous", "asynchronous-gossip")
-
-
-def row_of(t: Technique) -> str:
-    """Where a technique's optimizer runs."""
-    merges = coordinates(t).get(DOWN) in PER_WORKER or t.id in MERGING
-    return "per-worker" if merges else "central"
 
 
 def rows_of(s: System) -> tuple[str, ...]:
-    """Where a system's optimizer runs, as its file says; either means both."""
+    """Where a system's optimizer runs, by the techniques it uses; either means both."""
     where = s.optimizer_location
     if where is None:
         return ()
@@ -57,7 +47,7 @@ def techniques(ctx: Context, row: str, column: str) -> list[Technique]:
     found = [
         t
         for t in ctx.atlas.techniques.values()
-        if row_of(t) == row and SCHEDULE.get(coordinates(t).get(DOWN, "")) == column
+        if t.optimizer == row and SCHEDULE.get(coordinates(t).get(DOWN, "")) == column
     ]
     return sorted(found, key=lambda t: (t.since, t.id))
 

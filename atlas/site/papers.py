@@ -83,7 +83,7 @@ Citation = tuple[str, str, Rest]  # key, kind of thing, the thing
 
 def _citations(ctx: Context) -> Iterator[Citation]:
     for t in ctx.atlas.techniques.values():
-        for key in t.papers:
+        for key in (*t.papers, *t.roots):
             yield key, "Techniques", Rest(f"{t.path}.md", t.name)
             for pair in t.production:
                 to = Rest(f"{t.path}.md#in-production", pair.name)
@@ -97,10 +97,8 @@ def _of_system(ctx: Context, s: System) -> Iterator[Citation]:
     link = Rest(f"systems/{s.id}.md", s.name)
     for key in s.papers:
         yield key, "Systems", link
-    facts = (s.parallelism, s.optimizer_location, s.topology, s.hardware)
-    cells = (*s.uses, *s.cells, *s.relations, *facts, s.largest_run)
-    for cell in cells:
-        cited = (cell.source if cell else None) or ""
+    for said in s.statements:
+        cited = said.source or ""
         if cited in ctx.atlas.papers and cited not in s.papers:
             yield cited, "Source for", link
 

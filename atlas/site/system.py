@@ -30,6 +30,10 @@ WHERE = {
     "per-worker": "per worker: each has its own",
     "either": "either, as the user chooses",
 }
+UNANSWERED = {
+    "not-its-concern": "left to its user",
+    "not-found": "not found in its sources",
+}
 WHO = {
     "star": "star: through servers",
     "ring": "ring",
@@ -64,7 +68,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
     """One system, as Markdown around tables of plain HTML."""
     here = home(s.id)
     read, statements = verified(s)
-    facts = (("Hardware", s.hardware), ("Largest run", s.largest_run))
+    facts = (("Hardware", s.hardware), ("Reported run", s.reported_run))
     made = render(
         "system.md.j2",
         s=s,
@@ -77,6 +81,7 @@ def page(ctx: Context, s: System, around: Around) -> str:
         read=read,
         statements=statements,
         cells=list(_cells(ctx, s)),
+        unanswered={a: UNANSWERED[why] for a, why in s.unanswered.items()},
         dimensions=list(_dimensions(ctx, s)),
         relations=_relations(ctx, s, around),
         likes=[_near(ctx, like) for like in around.likes[s.id]],
@@ -104,15 +109,18 @@ class Source:
     read: bool
     to: str = ""
     name: str = ""
+    where: str | None = None  # the place in the source
 
 
 def _source(ctx: Context, s: System, said: Any) -> Source:
     if said.source is None:
-        return Source(said.verified)
+        return Source(said.verified, where=said.where)
     if said.source in ctx.atlas.papers:
         to = address.link(home(s.id), f"papers.md#{slug(said.source)}")
-        return Source(said.verified, to, brief(ctx.atlas.papers[said.source]))
-    return Source(said.verified, said.source, site(said.source))
+        return Source(
+            said.verified, to, brief(ctx.atlas.papers[said.source]), said.where
+        )
+    return Source(said.verified, said.source, site(said.source), said.where)
 
 
 # Places
@@ -167,11 +175,9 @@ def _dimensions(ctx: Context, s: System) -> Iterator[Dimension]:
     if o := s.optimizer_location:
         either = "opt=central,per-worker&all=opt"
         query = either if o.value == "either" else f"opt={o.value}"
-        yield (
-            "Where the optimizer runs",
-            [(query, WHERE[o.value])],
-            _source(ctx, s, o),
-        )
+        named = ", ".join(ctx.atlas.techniques[id].name for id in o.because)
+        values = [(query, WHERE[o.value])]
+        yield "Where the optimizer runs", values, Source(o.verified, name=named)
     if w := s.topology:
         values = [(f"topo={w.value}", WHO[w.value])]
         yield "Who talks to whom", values, _source(ctx, s, w)

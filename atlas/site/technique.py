@@ -77,6 +77,7 @@ def common(ctx: Context, t: Technique) -> dict[str, Any]:
         "cost": proof.beside(ctx, t),
         "users": atlas.users(t.id),
         "papers": [citation(atlas.papers[key]) for key in t.papers],
+        "roots": [citation(atlas.papers[key]) for key in t.roots],
         "surveys": [(k, _survey(ctx, k), said) for k, said in t.surveys.items()],
     }
 

@@ -21,13 +21,12 @@ from atlas.taxonomy.kinds import (
     Family,
     Leaf,
     Mutant,
-    OptimizerLocation,
     Parallelism,
     Quantity,
     Question,
     Ranks,
     Relation,
-    Sense,
+    Sourced,
     Survey,
     System,
     Technique,
@@ -36,6 +35,7 @@ from atlas.taxonomy.kinds import (
     Word,
 )
 from atlas.taxonomy.relation import parse as parse_relation
+from atlas.taxonomy.sources import secondary
 from atlas.taxonomy.typed import Reader, one_of
 from atlas.taxonomy.yamlmarks import shown
 
@@ -254,21 +254,23 @@ def check_ranks(ranks: Ranks, reader: Reader) -> None:
             reader.note(where, what, f"from {ranks.min} to {most}")
 
 
-def check_cell(
-    cell: Use
-    | Cell
-    | Parallelism
-    | OptimizerLocation
-    | Topology
-    | Fact
-    | Relation
-    | Sense,
-    reader: Reader,
-) -> None:
-    """What is called verified names its source."""
+def check_cell(cell: Sourced, reader: Reader) -> None:
+    """What is called verified names its source, which must be a primary one."""
     if cell.verified and cell.source is None:
         expected = "source: a key of papers.bib, or a link"
         reader.note(reader.place(cell), "verified without a source", expected)
+    if cell.verified and (host := secondary(cell.source or "")):
+        what = f"verified by {shown(host)}, which tells what others wrote"
+        expected = "the paper, its code at a merged commit, or its documentation"
+        reader.note(reader.place(cell, "source"), what, expected)
+
+
+def check_place(cell: Sourced, reader: Reader) -> None:
+    """What a system's file calls verified can be found again by another reader."""
+    check_cell(cell, reader)
+    if cell.verified and cell.source is not None and cell.where is None:
+        expected = "where: the section, table, file or heading that says it"
+        reader.note(reader.place(cell), "verified without a place", expected)
 
 
 def check_system(system: System, reader: Reader) -> None:
@@ -291,8 +293,8 @@ def check_system(system: System, reader: Reader) -> None:
         reader.note(where, what, "the venue after the first appearance")
 
 
-_CELLS = (Use, Cell, Parallelism, OptimizerLocation, Topology, Fact, Relation)
+_CELLS = (Use, Cell, Parallelism, Topology, Fact, Relation)
 SYSTEM_CHECKS: dict[type, Callable[[Any, Reader], None]] = {
     System: check_system,
-    **dict.fromkeys(_CELLS, check_cell),
+    **dict.fromkeys(_CELLS, check_place),
 }

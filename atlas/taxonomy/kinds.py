@@ -259,7 +259,7 @@ class Technique:
     family: str = given()
     name: Text = key("the name in sentences")
     summary: Text = key("one sentence: what it does")
-    since: Year = key("the year of the first paper")
+    since: Year = key("the year in which it first appeared in deep learning")
     papers: tuple[PaperKey, ...] = key("keys of taxonomy/papers.bib")
     use_when: Text = key("when it is the right choice")
     avoid_when: Text = key("when it is not")
@@ -272,6 +272,13 @@ class Technique:
     )
     also: Mapping[Annotated[str, Ref("axis")], str] = key(
         "other axis -> its family there", default_factory=dict
+    )
+    roots: tuple[PaperKey, ...] = key(
+        "keys of older work that it grew from, in this field or another", default=()
+    )
+    optimizer: Literal["central", "per-worker"] = key(
+        "per-worker: each worker trains a copy of its own, and copies are merged",
+        default="central",
     )
     also_called: tuple[Text, ...] = key("other names", default=())
     stands_on: tuple[TechniqueId, ...] = key(
@@ -328,26 +335,32 @@ class Technique:
         return next(claim for claim in self.claims if claim.id == id)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sourced:
+    """A statement that a source makes."""
+
+    verified: bool = key("true: the source was read and says so")
+    source: Source | None = key("a paper's key, or a link", default=None)
+    where: Text | None = key("the place in the source that says it", default=None)
+    read: Count = key("how many readers found it there, on their own", default=1)
+
+
 @dataclass(frozen=True)
-class Use:
+class Use(Sourced):
     """A technique that a system uses."""
 
     technique: TechniqueId = key("a technique's id")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Sourced):
     """A family that a system belongs to, where no technique is as yet described."""
 
     family: FamilyPath = key("axis/family")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
-class Parallelism:
+class Parallelism(Sourced):
     """What a system splits."""
 
     value: tuple[
@@ -360,48 +373,45 @@ class Parallelism:
             "expert",
             "embedding",
             "layer-local",
+            "model",
             "task",
         ],
         ...,
     ] = key("the kinds of parallelism it offers")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
 class OptimizerLocation:
-    """Where a system's optimizer runs, which Langer calls central or decentral."""
+    """Where a system's optimizer runs, which follows from the techniques it uses.
 
-    value: Literal["central", "per-worker", "either"] = key(
-        "one logical optimizer, one per worker, or as the user chooses"
-    )
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
+    Langer calls it central if all gradients meet in one model, and decentral if every
+    worker trains a model of its own and the models are merged.
+    """
+
+    value: Literal["central", "per-worker", "either"]
+    because: tuple[str, ...]  # the techniques that decide it
+    verified: bool  # whether the sources of all of them were read
 
 
 @dataclass(frozen=True)
-class Topology:
+class Topology(Sourced):
     """Who talks to whom, which Lian calls centralized or decentralized."""
 
     value: Literal["star", "ring", "tree", "line", "all", "graph", "host"] = key(
         "star: through servers; line: stage to stage; all: whichever collective the "
         "library picks; graph: neighbors; host: one device and its host's memory"
     )
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
-class Fact:
+class Fact(Sourced):
     """A statement about a system, with its source."""
 
     says: Text = key("the fact, in a few words")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
-class Relation:
+class Relation(Sourced):
     """How a system stands to another."""
 
     kind: Literal["derived-from", "succeeds", "implements", "compares-with"] = key(
@@ -409,8 +419,6 @@ class Relation:
         "implements: offers its method; compares-with: measured against it"
     )
     system: SystemId = key("the other system's id")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
@@ -431,18 +439,30 @@ class System:
     license: Text | None = key("its license, as an SPDX name", default=None)
     made_by: Text | None = key("who made it", default=None)
     cells: tuple[Cell, ...] = key("families it belongs to", default=())
-    parallelism: Parallelism | None = key("what it splits", default=None)
-    optimizer_location: OptimizerLocation | None = key(
-        "where its optimizer runs", default=None
+    unanswered: Mapping[
+        Annotated[str, Ref("axis")], Literal["not-its-concern", "not-found"]
+    ] = key(
+        "axis -> why it has no place there: it leaves that to its user, or no source "
+        "that was read says it",
+        default_factory=dict,
     )
+    parallelism: Parallelism | None = key("what it splits", default=None)
+    optimizer_location: OptimizerLocation | None = given(default=None)
     topology: Topology | None = key("who talks to whom", default=None)
     hardware: Fact | None = key("the devices and links it runs on", default=None)
-    largest_run: Fact | None = key("the largest run published for it", default=None)
+    reported_run: Fact | None = key("a run that its source reports", default=None)
     relations: tuple[Relation, ...] = key("how it stands to others", default=())
     also_called: tuple[Text, ...] = key("other names", default=())
     surveys: Mapping[SurveyId, Attribution] = key(
         "survey -> where it is named there, and how", default_factory=dict
     )
+
+    @property
+    def statements(self) -> tuple[Sourced, ...]:
+        """All that its file says on the word of a source."""
+        facts = (self.parallelism, self.topology, self.hardware, self.reported_run)
+        listed = (*self.uses, *self.cells, *self.relations)
+        return (*listed, *(fact for fact in facts if fact))
 
     @property
     def yaml(self) -> Path:
@@ -549,13 +569,11 @@ class Concept:
 
 
 @dataclass(frozen=True)
-class Sense:
+class Sense(Sourced):
     """One of the meanings of a word."""
 
     who: Text = key("who uses it so")
     says: Text = key("what they mean")
-    verified: bool = key("true: the source was read and says so")
-    source: Source | None = key("a paper's key, or a link", default=None)
 
 
 @dataclass(frozen=True)
@@ -678,6 +696,12 @@ class Paper:
     doi: str | None
     eprint: str | None
     url: str | None
+
+    @property
+    def first_year(self) -> int:
+        """The year in which it could first be read: arXiv's, where that is earlier."""
+        new = self.eprint and re.match(r"(\d\d)\d\d\.", self.eprint)
+        return min(self.year, 2000 + int(new[1])) if new else self.year
 
     @property
     def link(self) -> str:

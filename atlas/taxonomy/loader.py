@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from atlas.taxonomy import bibtex, checks, papers
+from atlas.taxonomy import bibtex, checks, optimizing, papers
 from atlas.taxonomy.kinds import (
     IS_KEBAB,
     IS_LINK,
@@ -31,6 +31,7 @@ from atlas.taxonomy.kinds import (
     Technique,
     Word,
 )
+from atlas.taxonomy.sources import appearances
 from atlas.taxonomy.typed import BAD, Reader, Reference, nearest, one_of
 from atlas.taxonomy.yamlmarks import (
     Mark,
@@ -95,6 +96,7 @@ class _Loader:
         self.references: list[Reference] = []
         self.unread = False  # some file was refused: what it refers to is unknown
         self.names: dict[str, list[str]] = {}
+        self.since: dict[str, tuple[str, Mark]] = {}  # file and place, by technique
         self.formulas = None if alone else self._formulas()
 
     def one(self, path: Path) -> Technique:
@@ -121,6 +123,7 @@ class _Loader:
         for id, (reader, node) in self._folder("systems", "system").items():
             reader.checks = checks.SYSTEM_CHECKS
             self._keep(reader, reader.record(node, System, id=id), systems)
+        systems = optimizing.place(systems, techniques, axes)
         surveys: dict[str, Survey] = {}
         for id, (reader, node) in self._folder("surveys", "survey").items():
             reader.checks = checks.survey_checks(techniques)
@@ -131,6 +134,8 @@ class _Loader:
         papers = self._papers()
         symbols = self._symbols()
         self._check_references()
+        self._check_since(techniques, systems, papers)
+        self._check_answered(axes, techniques, systems)
         whole = (axes, techniques, systems, surveys, papers, glossary, choose)
         return Atlas(self.root, *whole, crosswalk, symbols)
 
@@ -339,6 +344,7 @@ class _Loader:
         return reader.record(node, Technique, id=id, axis=axis, family=family)
 
     def _check_technique(self, technique: Technique, reader: Reader) -> None:
+        self.since[technique.id] = reader.file, reader.place(technique, "since")
         claims = [claim.id for claim in technique.claims]
         checks.check_once(technique.claims, reader)
         checks.check_once(technique.mutants, reader)
@@ -386,6 +392,43 @@ class _Loader:
                 what = f"unknown {used.kind} {shown(used.name)}"
                 expected = one_of(used.name, self.names[used.kind])
                 self.note(used.file, used.mark, what, expected)
+
+    def _check_since(
+        self,
+        techniques: dict[str, Technique],
+        systems: dict[str, System],
+        papers: dict[str, Paper],
+    ) -> None:
+        """A technique is as old as the oldest paper or finished system that has it."""
+        if not papers:  # they have problems of their own
+            return
+        for technique in techniques.values():
+            found = sorted(appearances(technique, systems.values(), papers))
+            if found and found[0][0] != technique.since:
+                year, evidence = found[0]
+                what = f"since {technique.since}, but its first evidence is {evidence}"
+                self.note(*self.since[technique.id], what, str(year))
+
+    def _check_answered(
+        self,
+        axes: tuple[Axis, ...],
+        techniques: dict[str, Technique],
+        systems: dict[str, System],
+    ) -> None:
+        """A system has a place on every axis, or says why not; never both."""
+        for system in systems.values():
+            if any(use.technique not in techniques for use in system.uses):
+                continue  # unknown, or refused: that is said already
+            found = {techniques[use.technique].axis for use in system.uses}
+            found |= {cell.family.partition("/")[0] for cell in system.cells}
+            for axis in axes:
+                if (axis.id in found) != (axis.id in system.unanswered):
+                    continue
+                both = axis.id in found
+                what = f"{'a place' if both else 'no place'} on {shown(axis.id)}"
+                what += ", which is also unanswered" if both else ""
+                expected = "a technique or a cell there, or its reason in unanswered"
+                self.note(str(system.yaml), Mark(), what, expected)
 
     def _check_source(self, used: Reference) -> None:
         if IS_LINK.holds(used.name) or used.name in self.names.get(

@@ -81,13 +81,7 @@ def homes(atlas: Atlas, s: System) -> set[str]:
 
 def checks(s: System) -> Iterator[bool]:
     """For everything that needs a source: was it read?"""
-    yield from (use.verified for use in s.uses)
-    yield from (cell.verified for cell in s.cells)
-    yield from (relation.verified for relation in s.relations)
-    facts = (s.parallelism, s.optimizer_location, s.topology, s.hardware, s.largest_run)
-    for fact in facts:
-        if fact:
-            yield fact.verified
+    yield from (said.verified for said in s.statements)
 
 
 def verified(s: System) -> tuple[int, int]:

@@ -210,10 +210,10 @@ def listed(*arguments: str) -> list[str]:
 def test_the_systems_that_use_a_technique_since_a_year(
     loaded: taxonomy.Atlas,
 ) -> None:
-    expected = [s.id for s in loaded.users(RING) if s.year >= 2018]
+    expected = [s.id for s in loaded.users(RING) if s.year >= 2017]
     assert "horovod" in expected
-    assert listed("--uses", RING, "--year", "2018..") == expected
-    text = atlas("list", "--uses", RING, "--year", "2018..").stdout
+    assert listed("--uses", RING, "--year", "2017..") == expected
+    text = atlas("list", "--uses", RING, "--year", "2017..").stdout
     assert f"{len(expected)} systems; the classification is ours" in text
     assert all(re.search(rf"^ {name} +20\d\d ", text, re.M) for name in expected)
     assert "tensor-fusion" in row(text, "horovod")
@@ -305,11 +305,11 @@ def test_an_axis_or_a_family_keeps_the_systems_that_are_there(
     assert "replicated" in row(text, "horovod")
 
 
-@pytest.mark.parametrize("year", ["2009", "..2009", "2009..2009"])
+@pytest.mark.parametrize("year", ["2015", "..2015", "2015..2015"])
 @pytest.mark.usefixtures("loaded")
 def test_years_are_those_in_which_a_technique_appeared(year: str) -> None:
     assert RING in listed("--year", year, "--text", "ring")
-    assert RING not in listed("--year", "2010..", "--text", "ring")
+    assert RING not in listed("--year", "2016..", "--text", "ring")
 
 
 @pytest.mark.usefixtures("loaded")
@@ -343,8 +343,8 @@ def test_a_system_is_shown_with_all_that_is_known(loaded: taxonomy.Atlas) -> Non
     text = atlas("show", "horovod").stdout
     s = loaded.systems["horovod"]
     assert s.hardware is not None
-    assert s.largest_run is not None
-    for said in (s.hardware.says, s.largest_run.says, "Nichols et al. 2021"):
+    assert s.reported_run is not None
+    for said in (s.hardware.says, s.reported_run.says, "Nichols et al. 2021"):
         assert said in text
     assert f"    atlas run {RING} --ranks 4\n" in text
     assert "derived from baidu-allreduce" in text
@@ -484,7 +484,7 @@ def test_differences_come_first_and_what_is_the_same_is_one_line() -> None:
 @pytest.mark.usefixtures("loaded")
 def test_what_is_not_verified_is_marked_in_a_comparison() -> None:
     text = atlas("compare", "horovod", "pytorch-ddp").stdout
-    assert "of Summit. (?)" in row(text, "largest")
+    assert "of Summit. (?)" in row(text, "reported")
     assert text.endswith("(?) not verified: nobody has checked the source\n")
 
 
@@ -793,7 +793,7 @@ def test_another_trees_exemplars_are_not_run_by_mistake(clone: Path) -> None:
 def test_problems_of_the_taxonomy_are_one_line_each(clone: Path) -> None:
     file = clone / taxonomy.load(clone).techniques[RING].yaml
     text = (
-        file.read_text().replace("name:", "nmae:", 1).replace("since: 2009", "since: 9")
+        file.read_text().replace("name:", "nmae:", 1).replace("since: 2015", "since: 9")
     )
     file.write_text(text)
     done = atlas("list")

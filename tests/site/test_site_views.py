@@ -157,7 +157,6 @@ def test_every_family_of_the_sync_axis_has_a_schedule(ctx: Context) -> None:
     sync = next(a for a in ctx.atlas.axes if a.id == matrix.DOWN)
     assert list(grid.SCHEDULE) == [f.id for f in sync.families]
     assert set(grid.SCHEDULE.values()) == set(grid.COLUMNS)
-    assert set(grid.MERGING) <= set(ctx.atlas.techniques)
 
 
 def test_every_system_is_in_the_grid_or_named_below_it(

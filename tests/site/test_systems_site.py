@@ -29,9 +29,11 @@ def other(ctx: Context, *more: System) -> Context:
 
 
 def made(ctx: Context, name: str, *techniques: str, **more: Any) -> System:
-    uses = tuple(Use(t, True, None) for t in techniques)
+    uses = tuple(Use(t, verified=True) for t in techniques)
     base = ctx.atlas.systems["horovod"]
-    kept = {"relations": (), "cells": (), "also_called": (), **more}
+    on = {ctx.atlas.techniques[t].axis for t in techniques}
+    left = {axis.id: "not-found" for axis in ctx.atlas.axes if axis.id not in on}
+    kept = {"relations": (), "cells": (), "also_called": (), "unanswered": left, **more}
     return dataclasses.replace(base, id=name, name=name, uses=uses, **kept)
 
 
@@ -173,11 +175,20 @@ def test_the_page_shows_every_field(ctx: Context) -> None:
         base,
         year=2017,
         venue_year=2018,
-        hardware=Fact("a thousand abaci", False, base.papers[0]),
-        largest_run=Fact("all of them at once", True, "https://example.org/run"),
+        hardware=Fact("a thousand abaci", verified=False, source=base.papers[0]),
+        reported_run=Fact(
+            "all of them at once",
+            verified=True,
+            source="https://example.org/run",
+            where="the third table",
+        ),
         also_called=("the dance",),
         surveys={"langer2020": Attribution("Table 1")},
-        relations=(Relation("succeeds", "baidu-allreduce", True, base.papers[0]),),
+        relations=(
+            Relation(
+                "succeeds", "baidu-allreduce", verified=True, source=base.papers[0]
+            ),
+        ),
     )
     text = page(other(ctx, full), "horovod")
     for said in (
@@ -185,6 +196,7 @@ def test_the_page_shows_every_field(ctx: Context) -> None:
         "a thousand abaci",
         "all of them at once",
         "example.org",
+        "the third table",
         "Also called the dance.",
         "?survey=langer2020",
         f"?status={base.status}",
@@ -212,8 +224,9 @@ def test_a_link_is_named_by_its_site_or_its_repository() -> None:
 
 
 def hostile(ctx: Context) -> Context:
-    fact = Fact(HOSTILE, False, 'https://x.org/"onclick="z')
-    evil = made(ctx, "evil", "ring-all-reduce", hardware=fact, largest_run=fact)
+    link = 'https://x.org/"onclick="z'
+    fact = Fact(HOSTILE, verified=False, source=link, where=HOSTILE)
+    evil = made(ctx, "evil", "ring-all-reduce", hardware=fact, reported_run=fact)
     names: dict[str, Any] = {"name": HOSTILE, "summary": HOSTILE, "made_by": HOSTILE}
     more: dict[str, Any] = {"license": HOSTILE, "also_called": (HOSTILE,)}
     return other(ctx, dataclasses.replace(evil, **names, **more))
@@ -272,7 +285,7 @@ def test_every_row_of_the_comparison_has_a_title_and_is_used(ctx: Context) -> No
 
 
 def test_the_comparison_carries_doubts_and_formulas(ctx: Context) -> None:
-    fact = Fact("abaci", False, None)
+    fact = Fact("abaci", verified=False)
     here = other(ctx, made(ctx, "one", "zero-3", hardware=fact))
     things = compare.things(here)
     assert things["one"]["rows"]["hardware"] == [["abaci", "", 1]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atlas.taxonomy import Atlas, System, load
+from atlas.taxonomy import Atlas, load
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWEST = 110
@@ -43,12 +43,6 @@ def atlas() -> Atlas:
     return load(ROOT)
 
 
-def axes_of(system: System, atlas: Atlas) -> set[str]:
-    """The axes on which a system has a place."""
-    used = {atlas.techniques[use.technique].axis for use in system.uses}
-    return used | {cell.family.partition("/")[0] for cell in system.cells}
-
-
 def sources_in(value: object) -> Iterator[object]:
     """Every source written anywhere in a file."""
     if isinstance(value, dict):
@@ -69,15 +63,6 @@ def test_every_system_of_the_surveys_has_its_row(atlas: Atlas) -> None:
     assert len(rows) == 82
     assert len(set(rows.values())) == len(rows)
     assert {name: id for name, id in rows.items() if id not in atlas.systems} == {}
-
-
-def test_every_system_answers_every_axis_unless_it_is_one_device(atlas: Atlas) -> None:
-    every = {axis.id for axis in atlas.axes}
-    for system in atlas.systems.values():
-        if missing := every - axes_of(system, atlas):
-            text = (ROOT / system.yaml).read_text(encoding="utf-8")
-            assert system.parallelism is None, f"{system.id} has no {missing}"
-            assert "\n# One device" in text, f"{system.id} does not say why"
 
 
 def test_a_source_that_is_no_papers_key_is_a_link() -> None:

@@ -279,7 +279,7 @@ def test_this_year_is_not_the_future(small: Path) -> None:
     for since, count in ((year, 0), (year + 1, 1)):
         text = (BASE / FIRST).read_text(encoding="utf-8")
         path.write_text(text.replace("since: 2001", f"since: {since}"), "utf-8")
-        assert len(problems(small)) == count
+        assert sum("a year from" in problem for problem in problems(small)) == count
 
 
 def test_the_taxonomy_takes_less_than_a_second_to_read() -> None:
