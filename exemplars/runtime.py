@@ -201,10 +201,13 @@ def _error(a: Tensor, b: Tensor, exact: bool) -> float:
 _current: list[World] = []
 
 
-def meter() -> Meter:
-    """Count what is moved inside `with`; a run's trace is what was metered."""
+def meter(*, shown: bool = True) -> Meter:
+    """Count what is moved inside `with`; a run's trace is what was metered.
+
+    What is not shown is counted apart: it is in neither the trace nor the totals.
+    """
     m = Meter()
-    if _current:
+    if _current and shown:
         _current[-1].meters.append(m)
     return m
 

@@ -29,7 +29,8 @@ k^2 costs per layer settle the choice among k^L plans.
 Source: Jia et al. 2018 (OptCNN); cost and search of Song et al. 2019 (HyPar).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from itertools import count, pairwise, product
 from typing import Any
 
@@ -42,36 +43,40 @@ from exemplars.runtime import World, meter, report, span, world
 Cost = Callable[[int, str, str], int]  # of a layer, the way before, its way
 
 TAKES = {"data": "rows", "filter": "whole", "channel": "columns"}
-TAKES |= {"loss": "rows"}  # comes last, in any plan
 HOLDS = {"data": "whole", "filter": "columns", "channel": "rows"}
 MAKES = {"data": "rows", "filter": "columns", "channel": "terms"}
+#: The loss is the last way of any plan. It takes the output by rows.
+TAKES["loss"] = HOLDS["loss"] = "rows"
 DIM = {"rows": 0, "columns": 1}
 #: The layout of the gradient. Each rank uses a whole value for its own part
 #: of the result, so the gradient comes in terms; and the reverse.
 DUAL = {"whole": "terms", "terms": "whole"}
+#: Together these plans make every move that a plan can need.
+OTHERS = [["data", *["channel"] * 2, "filter", "loss"]]
+OTHERS += [["data", *["filter"] * 2, "channel", "loss"]]
 
 
-def search(choices: list[list[str]], cost: Cost) -> tuple[int, list[str]]:
+def search(layers: int, cost: Cost) -> tuple[int, list[str]]:
     """The least cost, and a plan that has it: a way for every layer."""
     best: dict[str, tuple[int, list[str]]] = {"input": (0, [])}
-    for layer, ways in enumerate(choices):
+
+    def extended(layer: int, way: str) -> tuple[int, list[str]]:
+        return min(
+            (spent + cost(layer, before, way), [*plan, way])
+            for before, (spent, plan) in best.items()
+        )
+
+    for layer in range(layers):
         #: What follows depends on the last way only, so one plan for each is
         #: enough: a dearer beginning can never become the better one.
-        longer = {}
-        for way in ways:
-            plans = [
-                (spent + cost(layer, before, way), [*plan, way])
-                for before, (spent, plan) in best.items()
-            ]
-            longer[way] = min(plans)
-        best = longer
-    return min(best.values())
+        best = {way: extended(layer, way) for way in MAKES}
+    return extended(layers, "loss")
 
 
 def traffic(sizes: list[int], layer: int, before: str, way: str) -> int:
     """Bytes that a rank sends if this layer is cut in this way."""
-    p, (batch, *widths) = dist.get_world_size(), sizes
-    x, want = batch * widths[layer], TAKES[way]
+    p, (batch, *widths), want = dist.get_world_size(), sizes, TAKES[way]
+    x = batch * widths[layer]
     #: The input can be read in any layout: before the first, nothing moves.
     have = MAKES.get(before, want)
     #: A gather forward and its reduce-scatter backward are together as much
@@ -137,7 +142,7 @@ def step(plan: list[str], weights: list[Tensor], x: Tensor) -> list[Tensor]:
     y: Tensor = Move.apply(x, layout, TAKES["loss"])
     grads = torch.autograd.grad(y.square().sum() / 2, weights)
     for way, dw in zip(plan, grads):
-        #: The other ways see all samples: the gradient of their part is done.
+        # The other ways see all samples: the gradient of their part is done.
         if way == "data":
             dist.all_reduce(dw)
     return [*grads, y.detach()]
@@ -146,50 +151,54 @@ def step(plan: list[str], weights: list[Tensor], x: Tensor) -> list[Tensor]:
 def reference(x: Tensor, weights: list[Tensor]) -> list[Tensor]:
     """One process: the gradients, and the output."""
     leaves = [t.detach().requires_grad_() for t in weights]
-    y = x
     for leaf in leaves:
-        y = y.tanh() @ leaf
-    return [*torch.autograd.grad(y.square().sum() / 2, leaves), y.detach()]
+        x = x.tanh() @ leaf
+    return [*torch.autograd.grad(x.square().sum() / 2, leaves), x.detach()]
 
 
-def cheapest(choices: list[list[str]], cost: Cost) -> Tensor:
-    """The truth about the search: all plans, one after the other."""
-    plans = product(*choices)
-    totals = [sum(map(cost, count(), ["input", *way], way)) for way in plans]
-    return torch.tensor(min(totals))
+def prices(plans: Iterable[Sequence[str]], cost: Cost) -> list[int]:
+    """What each plan costs, layer by layer."""
+    return [sum(map(cost, count(), ["input", *way], way)) for way in plans]
+
+
+def run(
+    w: World, plan: list[str], whole: list[Tensor], x: Tensor
+) -> tuple[list[Tensor], float]:
+    """One step under a plan: its results, put together, and bytes sent."""
+    layouts = [HOLDS[way] for way in plan]
+    weights = [own_part(t, layout) for t, layout in zip(whole, layouts)]
+    counted = meter(shown=plan not in OTHERS)
+    with w.memory(parameters=lambda: weights), counted as moved:
+        parts = step(plan, weights, own_part(x, TAKES[plan[0]]))
+    found = [move(t, layout, "whole") for t, layout in zip(parts, layouts)]
+    return found, moved.wire
 
 
 def main(w: World, *, batch: int = 48, width: int = 24) -> None:
     fits = batch % w.size == width % w.size == 0
     w.require(fits, f"{batch} x {width}: not into {w.size} equal parts")
-    widths = [width, width, 4 * width, width, width]
-    asked: list[str] = []
-
-    def cost(layer: int, before: str, way: str) -> int:
-        asked.append(way)
-        return traffic([batch, *widths], layer, before, way)
-
-    choices = [[*HOLDS]] * 4 + [["loss"]]
-    least, (*plan, _) = search(choices, cost)
-    costs = len(asked)
-    shapes = [*pairwise(widths)]
-    whole = [w.randn(*shape, seed=i) / 5 for i, shape in enumerate(shapes)]
+    widths = [width, 2 * width, 4 * width, width, width]
+    # Each cost is computed once, so the cache counts them.
+    cost = cache(partial(traffic, [batch, *widths]))
+    least, plan = search(4, cost)
+    asked = cost.cache_info().misses
     x = w.randn(batch, width, seed=0) / 5
-    layouts = [*(HOLDS[way] for way in plan), TAKES["loss"]]
-    weights = [own_part(t, layout) for t, layout in zip(whole, layouts)]
-    with w.memory(parameters=lambda: weights), meter() as moved:
-        parts = step(plan, weights, own_part(x, TAKES[plan[0]]))
-    # Put together again, to be compared with those of one process.
-    found = [move(t, layout, "whole") for t, layout in zip(parts, layouts)]
+    whole = [w.randn(*s, seed=i) / 5 for i, s in enumerate(pairwise(widths))]
+    #: The best plan may have no turn: two others make all the other moves.
+    found, sent = zip(*(run(w, p, whole, x) for p in (*OTHERS, plan)))
     # Sums in another order, through four layers each way.
-    w.check("result", found, lambda: reference(x, whole), slack=64)
-    best = torch.tensor(least)
-    w.check("optimum", best, lambda: cheapest(choices, cost), slack=0)
-    w.check("cost", torch.tensor(moved.wire), lambda: best, slack=0)
-    given = {"elements": sum(a * b for a, b in shapes), "itemsize": 8}
+    truth = reference(x, whole) * len(found)
+    w.check("result", sum(found, []), lambda: truth, slack=64)
+    expected = torch.tensor([*prices(OTHERS, cost), least])
+    w.check("cost", torch.tensor(sent), lambda: expected, slack=0)
+    #: The truth about the search: all plans, one after the other.
+    tried = prices(product(*[MAKES] * 4, ["loss"]), cost)
+    best, cheapest = torch.tensor(least), torch.tensor(min(tried))
+    w.check("optimum", best, lambda: cheapest, slack=0)
+    given = {"elements": sum(t.numel() for t in whole), "itemsize": 8}
     given |= {"inputs": sum(widths[1:-1]), "outputs": width}
-    given |= {"ways": len(HOLDS), "layers": len(shapes)}
-    report(w, given=given, bytes_sent=moved.wire, asked=costs)
+    given |= {"ways": len(MAKES), "layers": len(whole)}
+    report(w, given=given, bytes_sent=sent[-1], asked=asked)
 
 
 if __name__ == "__main__":
