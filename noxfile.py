@@ -1,7 +1,7 @@
 """The sessions that build, test and measure the atlas.
 
     python3 noxfile.py -s serve    the site, on http://127.0.0.1:8000
-    python3 noxfile.py -s tests    every test but those for a browser or a GPU
+    python3 noxfile.py -s tests    every test but those for a browser, a GPU, the night
     python3 noxfile.py -l          all the sessions
 
 An ordinary noxfile: `nox -s tests` works too. Run as a program it needs only
@@ -75,8 +75,10 @@ NCCL_VARIABLES = {
 
 #: The tests run in a process for each core, up to four: `-s tests -- -n0` for one.
 WORKERS = str(min(4, os.cpu_count() or 1))
-TESTS = ["pytest", "-m", "not browser and not nccl", "-n", WORKERS]
-TESTS += ["--dist", "loadgroup"]
+SPREAD = ["-n", WORKERS, "--dist", "loadgroup"]
+#: On a machine with a core and no GPU to spare; what takes longer runs every night.
+TESTS = ["pytest", "-m", "not browser and not nccl and not nightly", *SPREAD]
+NIGHTLY = ["pytest", "-m", "not browser and not nccl", *SPREAD]
 #: What everything else stands on: a soak repeats these most.
 OFTEN = ("test_launch", "test_meter", "test_faults")
 
@@ -253,8 +255,14 @@ def docs(s: nox.Session) -> None:
 
 @session
 def tests(s: nox.Session) -> None:
-    """Run every test but those that need a browser or a GPU."""
+    """Run every test but those that need a browser, a GPU or a night."""
     run(s, "atlas", *TESTS, *s.posargs)
+
+
+@session
+def nightly(s: nox.Session) -> None:
+    """Run those too that take longer: every torchrun line, 8 ranks, 1024 dry ones."""
+    run(s, "atlas", *NIGHTLY, *s.posargs)
 
 
 @session

@@ -23,10 +23,18 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]
 
 
+#: From this many ranks on, real or dry, a run is left to the night: what it counts is
+#: the same formula at another number.
+MANY = {"gloo": 8, "dry": 1024}
+
+
 def cases(counts: tuple[int, ...] | None = None) -> list[object]:
     """(technique, rank count), for the counts a technique allows or counts dry."""
+    many = MANY["dry" if counts is None else "gloo"]
     return [
-        pytest.param(t, p, id=f"{t.id}-{p}")
+        pytest.param(
+            t, p, id=f"{t.id}-{p}", marks=[pytest.mark.nightly] if p >= many else []
+        )
         for t in WRITTEN
         for p in (t.dry if counts is None else counts)
         if p >= t.min_ranks and (t.max_ranks is None or p <= t.max_ranks)
@@ -141,6 +149,7 @@ def warm_python(
 
 
 @pytest.mark.torchrun
+@pytest.mark.nightly
 @pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
 def test_the_torchrun_line_in_the_docstring_runs_as_written(
     technique: Technique, warm_python: tuple[str, dict[str, str]]

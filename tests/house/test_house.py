@@ -374,7 +374,9 @@ def test_a_cycle_of_imports_is_seen() -> None:
 
 # --- the two commands
 
-SESSIONS = "serve docs tests notebooks lint types bench record mutants gpu browser"
+SESSIONS = (
+    "serve docs tests nightly notebooks lint types bench record mutants gpu browser"
+)
 SESSIONS += " audit soak"
 
 
