@@ -107,12 +107,12 @@ def run_exemplar(
 
     from exemplars.runtime import run
 
-    run(w, _main(module, source, replaced), **sizes)
+    run(w, entry_point(module, source, replaced), **sizes)
     outcome = {**w.outcome(), "backend": dist.get_backend()}
     return {k: v for k, v in outcome.items() if v is not None}
 
 
-def _main(
+def entry_point(
     module: str, source: str | None, replaced: Mapping[str, Any]
 ) -> Callable[..., None]:
     """The main to run. Other texts run in a namespace of their own, not the module's.

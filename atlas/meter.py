@@ -121,8 +121,10 @@ def wire_bytes(op: str, payload: int, p: int) -> Fraction:
 class Meter(Mode):
     """Counts while it is open; afterwards its figures stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, digest: Callable[[Any], str] | None = None) -> None:
+        """`digest` names what is sent; without it, only its size is known."""
         super().__init__()
+        self.digest = digest
         self.events: list[Event] = []
         self.calls: dict[str, Count] = defaultdict(Count)
         self.sent_to: dict[int, int] = defaultdict(int)
@@ -212,6 +214,8 @@ class Meter(Mode):
             peer = named.get("dst", named.get("src", -1))
             peer = dist.get_global_rank(group, peer) if peer >= 0 else -1
             event = Event(op, at, at, op, label, peer=peer, bytes=payload)
+            if op == "send" and self.digest:
+                event = replace(event, what=self.digest(args[where]))
             if op == "send":
                 self.sent_to[peer] += payload
         else:
@@ -283,6 +287,12 @@ _watched: set[type] = set()
 def meter() -> Meter:
     """A meter, to be opened by `with`."""
     return Meter()
+
+
+def note(kind: str, what: str = "") -> None:
+    """Log what is no operation: the start of a training, an update of weights."""
+    for m in _active:
+        m.events.append(Event(kind, m._now(), what=what))
 
 
 @contextmanager

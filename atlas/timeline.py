@@ -31,7 +31,7 @@ class TimelineError(Exception):
 class Event:
     """One thing a rank did; `at` and `until` are wall seconds since the start."""
 
-    kind: str  # begin, end, send, recv, wait, collective
+    kind: str  # begin, end, send, recv, wait, collective; start, stop, read, update
     at: float = 0.0
     until: float = 0.0
     name: str = ""
@@ -41,6 +41,7 @@ class Event:
     bytes: int = 0
     of: int = -1  # the event that is ended, or waited for
     group: tuple[int, ...] = ()
+    what: str = ""  # a digest of what was sent or updated, where asked for
 
     def as_dict(self) -> dict[str, Any]:
         """The fields that say something, for a record."""

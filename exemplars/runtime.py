@@ -69,6 +69,7 @@ class World:
     measured: dict[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
+    digest: Callable[[Any], str] | None = None  # names what is sent, if anyone asks
     ledger: Ledger | None = None
 
     def require(self, holds: bool, otherwise: str) -> None:
@@ -206,7 +207,7 @@ def meter(*, shown: bool = True) -> Meter:
 
     What is not shown is counted apart: it is in neither the trace nor the totals.
     """
-    m = Meter()
+    m = Meter(_current[-1].digest if _current else None)
     if _current and shown:
         _current[-1].meters.append(m)
     return m

@@ -250,6 +250,27 @@ class Attribution:
         return f"{self.as_} ({self.where})" if self.as_ else self.where
 
 
+Held = Literal["whole", "1/p", "partly", "elsewhere", "recomputed", "none"]
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a rank holds of each kind of state, as one of p that share the work."""
+
+    parameters: Held = key("the weights")
+    gradients: Held = key("their gradients, after a step")
+    optimizer: Held = key("moments and master weights")
+    activations: Held = key("what backward needs")
+    samples: Held = key("the data")
+    grows: tuple[
+        Literal["parameters", "gradients", "optimizer", "activations", "samples"], ...
+    ] = key("of what there is twice as much in the run on twice the ranks", default=())
+    sizes: Mapping[str, int] = key(
+        "sizes of the runs that measure it, where the usual ones do not divide",
+        default_factory=dict,
+    )
+
+
 @dataclass(frozen=True)
 class Technique:
     """A technique: where it belongs, what it claims, and when to use it."""
@@ -280,6 +301,7 @@ class Technique:
         "per-worker: each worker trains a copy of its own, and copies are merged",
         default="central",
     )
+    holds: Holds | None = key("who holds what under it", default=None)
     also_called: tuple[Text, ...] = key("other names", default=())
     stands_on: tuple[TechniqueId, ...] = key(
         "techniques whose exemplars it imports: at most two", default=()

@@ -57,5 +57,5 @@ def appearances(
                 continue
             if system.status == "research":
                 yield system.year, system.id
-            if use.source in papers:
+            if use.source is not None and use.source in papers:
                 yield papers[use.source].first_year, use.source

@@ -1,0 +1,94 @@
+"""What a technique's file declares, held against what its runs showed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atlas.classify.holding import shares
+from atlas.classify.shape import FAMILIES
+from atlas.taxonomy import Atlas, Technique
+
+#: Ledger category -> kind of state; what lives in a slow memory is elsewhere.
+KINDS = {
+    "parameters": "parameters",
+    "weights": "parameters",
+    "tables": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "tokens": "samples",
+    "fast_weights": "parameters",
+    "fast_gradients": "gradients",
+    "slow_master": "optimizer",
+    "slow_moments": "optimizer",
+}
+STATE = ("parameters", "gradients", "optimizer", "activations", "samples")
+WORDS = {"whole": "whole", "1/p": "1/p", "between": "partly", "none": "none"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A facet or a kind of state: what is declared of it, and what was measured."""
+
+    what: str
+    declared: str
+    measured: str | None  # None: a run cannot tell
+    evidence: str
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether they agree; None where nothing was measured."""
+        return None if self.measured is None else self.declared in self.measured
+
+
+def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judged]:
+    """Every facet that the technique declares, then who holds what."""
+    for path in (f"{t.axis}/{t.family}", *(f"{a}/{f}" for a, f in t.also.items())):
+        family = atlas.families[path]
+        if family.facet == "topology":
+            yield _topology(family.id, found["topology"])
+        elif family.facet in ("consistency", "pipelining", "credit"):
+            seen = found[family.facet]
+            yield Judged(family.facet, family.id, seen["family"], seen["evidence"])
+    seen = found["optimizer"]
+    yield Judged("optimizer", t.optimizer, seen["family"], seen["evidence"])
+    yield from _holds(t, found["held"])
+
+
+def _topology(declared: str, seen: Mapping[str, Any]) -> Judged:
+    shapes = seen["shapes"]
+    if not shapes:
+        return Judged("topology", declared, None, "no message was sent")
+    families = dict.fromkeys(f for shape in shapes for f in FAMILIES[shape])
+    return Judged(
+        "topology", declared, " or ".join(families), "messages: " + ", ".join(shapes)
+    )
+
+
+def _holds(t: Technique, held: Mapping[str, Mapping[str, int]]) -> Iterator[Judged]:
+    if t.holds is None:
+        return
+    fewer, more = (held[p] for p in sorted(held, key=int))
+    totals: dict[str, tuple[int, int, bool]] = {}
+    for name, size in fewer.items():
+        kind = KINDS.get(name)
+        if kind is None or (kind == "gradients" and "tokens" in fewer):
+            continue  # of the tokens: there are no weights
+        a, b, slow = totals.get(kind, (0, 0, False))
+        slow = slow or name.startswith("slow_")
+        totals[kind] = (a + size, b + more.get(name, 0), slow)
+    for kind in STATE:
+        declared: str = getattr(t.holds, kind)
+        a, b, slow = totals.get(kind, (0, 0, False))
+        if (not a and not b) or declared in ("recomputed", "none"):
+            yield Judged(kind, declared, None, "its bytes do not tell")
+            continue
+        if slow or declared == "elsewhere":
+            word = "elsewhere" if slow else None
+            yield Judged(kind, declared, word, "kept in a memory of its own")
+            continue
+        grown = a * 2 if kind in t.holds.grows else a
+        share = shares({kind: grown}, {kind: b})[kind]
+        told = f"{a:,} bytes, and {b:,} on twice the ranks"
+        told += " for twice as much" if kind in t.holds.grows else ""
+        yield Judged(kind, declared, WORDS[share.word], told)

@@ -1,0 +1,89 @@
+"""Classifies every exemplar by its runs; measurements/studies/classification.json."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from atlas import taxonomy
+from atlas.classify.answers import classify
+from atlas.classify.watch import fullest, watched
+from atlas.record import compact, source_hash, write_text
+from atlas.taxonomy import Atlas, Technique
+
+PLACE = Path("measurements") / "studies" / "classification.json"
+#: Four ranks tell a ring from a line; eight tell it from a hypercube as well.
+FEWER, MORE = 4, 8
+
+Found = dict[str, Any]
+
+
+def place(technique: Technique, root: Path) -> Found:
+    """What runs on four and on eight ranks tell of it, as plain data."""
+    sizes = technique.holds.sizes if technique.holds else {}
+    runs = {p: watched(technique, p, **sizes) for p in (FEWER, MORE)}
+    seen = classify([rank["events"] for rank in runs[MORE]])
+    return {
+        "source": source_hash(root, technique),
+        "ranks": [FEWER, MORE],
+        **asdict(seen),
+        "held": {str(p): fullest(ranks) for p, ranks in runs.items()},
+    }
+
+
+def written(atlas: Atlas) -> list[Technique]:
+    """The techniques that have an exemplar and run on so many ranks."""
+    return [
+        t
+        for t in atlas.techniques.values()
+        if (atlas.root / t.exemplar).is_file()
+        and t.min_ranks <= FEWER
+        and (t.max_ranks is None or t.max_ranks >= MORE)
+    ]
+
+
+def read(root: Path) -> dict[str, Found]:
+    """By technique, as kept."""
+    path = root / PLACE
+    if not path.is_file():
+        return {}
+    kept: dict[str, Found] = json.loads(path.read_text(encoding="utf-8"))["techniques"]
+    return kept
+
+
+def keep(root: Path, found: Mapping[str, Found]) -> Path:
+    """Write it beside those that were not run now."""
+    made = {
+        "recorded": datetime.now(UTC).date().isoformat(),
+        "techniques": {**read(root), **found},
+    }
+    text = json.dumps(made, indent=1, sort_keys=True) + "\n"
+    write_text(root / PLACE, compact(text))
+    return root / PLACE
+
+
+def stale(atlas: Atlas) -> Iterator[str]:
+    """Techniques whose exemplar is not the one that was classified."""
+    kept = read(atlas.root)
+    for t in written(atlas):
+        if kept.get(t.id, {}).get("source") != source_hash(atlas.root, t):
+            yield t.id
+
+
+def chosen(atlas: Atlas, names: Iterable[str]) -> list[Technique]:
+    """The named ones, or all."""
+    named = set(names)
+    return [t for t in written(atlas) if not named or t.id in named]
+
+
+def main(names: list[str]) -> int:
+    """Classify and keep; progress on one line."""
+    atlas = taxonomy.load()
+    todo = chosen(atlas, names)
+    for n, technique in enumerate(todo, 1):
+        print(f"\r\033[K{n} of {len(todo)}: {technique.id}", end="", flush=True)
+        keep(atlas.root, {technique.id: place(technique, atlas.root)})
+    print(f"\r\033[Kkept in {PLACE}: {len(todo)} techniques")
+    return 0
