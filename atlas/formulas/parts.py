@@ -39,3 +39,12 @@ def floor_log2(ranks: Ranks) -> int:
         if ranks < 2**32
         else 32 + _log_below_2_to_32(ranks // 2**32)
     )
+
+
+@formula
+def ceil_log2(ranks: Ranks) -> int:
+    """Binary logarithm of p, rounded up.
+
+    Source: arithmetic: the highest bit of 2p-1 is the power of two at or above p.
+    """
+    return floor_log2(2 * ranks - 1)

@@ -336,6 +336,8 @@ class Latex(Reader):
             self.refuse(node, f"{callee.fn.__name__} calls itself")
         if self.values is not None:
             return _numeral(self.values.visit(node))
+        if (rounded := _LOGARITHMS.get(callee.fn.__name__)) is not None:
+            return rounded(Piece(rf"\log_2 {pieces[0].at(ATOM)}"))
         if _has_cases(callee):
             return Piece(upright(callee.fn.__name__) + bracket(inside))
         names = dict(zip(callee.arguments, pieces, strict=True))
@@ -441,6 +443,11 @@ def _between(name: str, text: str) -> str:
     return rf"{left}\l{name} {text} {right}\r{name}"
 
 
+#: Functions that are written as what they are.
+_LOGARITHMS: Mapping[str, Callable[[Piece], Piece]] = {
+    "floor_log2": _floor,
+    "ceil_log2": _ceil,
+}
 _OPERATIONS: Mapping[type[ast.AST], Callable[[Piece, Piece], Piece]] = {
     ast.Add: _add,
     ast.Sub: _subtract,

@@ -5,7 +5,7 @@ formula is a lower bound: links carry nothing else, and no request waits for ano
 but where the expression says so.
 """
 
-from atlas.formulas.parts import floor_log2
+from atlas.formulas.parts import ceil_log2
 from atlas.formulas.ranges import Amount, Ranks, formula
 
 
@@ -28,11 +28,7 @@ def langer_tree_seconds(
 
     Source: Langer et al. 2020, section 3.4.1; the logarithms are rounded up.
     """
-    return (
-        2 * floor_log2(2 * workers + 1) * transmit
-        + floor_log2(2 * workers - 1) * reduce
-        + update
-    )
+    return 2 * ceil_log2(workers + 1) * transmit + ceil_log2(workers) * reduce + update
 
 
 @formula
@@ -92,7 +88,7 @@ def langer_doubling_seconds(
 
     Source: Langer et al. 2020, section 3.4.1, footnote 3.
     """
-    return floor_log2(2 * workers - 1) * (transmit + reduce) + update
+    return ceil_log2(workers) * (transmit + reduce) + update
 
 
 @formula
