@@ -28,6 +28,7 @@ from atlas.taxonomy.kinds import (
     Technique,
     Word,
 )
+from atlas.taxonomy.tables import Tables
 from atlas.taxonomy.typed import Rule
 
 TITLE = "The Atlas of Distributed Deep Learning"
@@ -70,6 +71,7 @@ def taxonomy(atlas: Atlas) -> dict[str, Any]:
         "glossary": _plain(atlas.glossary),
         "crosswalk": _plain(atlas.crosswalk),
         "choose": _plain(atlas.choose),
+        "tables": _plain(atlas.tables),
     }
 
 
@@ -133,6 +135,7 @@ def schema() -> dict[str, Any]:
         "glossary": _described(tuple[Word, ...], defs),
         "crosswalk": _described(Crosswalk | None, defs),
         "choose": _described(Choose | None, defs),
+        "tables": _described(Tables | None, defs),
     }
     return {
         "$schema": DIALECT,
@@ -228,6 +231,18 @@ VIEWS = {
     "glossary.md": ("Glossary", "the words of the field, and where each leads"),
     "crosswalk.md": ("Crosswalk", "the same cut under the names that others give it"),
     "surveys.md": ("Surveys", "what each survey found, beside the runs here"),
+    "surveys/langer-table.md": (
+        "Langer's table",
+        "the systems of Langer's Table 1, cell by cell, beside our classification",
+    ),
+    "surveys/langer-delays.md": (
+        "Langer's least delays",
+        "the least time of one exchange, pattern by pattern, and what runs count",
+    ),
+    "surveys/paradl-tables.md": (
+        "ParaDL's tables",
+        "limits, networks and bottlenecks, beside what the planner computes",
+    ),
     "coverage.md": ("Coverage", "what is proven, and what is missing"),
 }
 

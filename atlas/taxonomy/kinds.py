@@ -14,9 +14,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from atlas.taxonomy.typed import Ref, Rule, given, key, pattern
+
+if TYPE_CHECKING:
+    from atlas.taxonomy.tables import Tables
 
 TAXONOMY = "taxonomy"  # the folder
 
@@ -749,6 +752,7 @@ class Atlas:
     choose: Choose | None = None
     crosswalk: Crosswalk | None = None
     symbols: Mapping[str, Quantity] = field(default_factory=dict)
+    tables: Tables | None = None
 
     @property
     def families(self) -> dict[str, Family]:

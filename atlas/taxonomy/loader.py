@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from atlas.taxonomy import bibtex, checks, optimizing, papers
+from atlas.taxonomy import bibtex, checks, optimizing, papers, tabulated
 from atlas.taxonomy.kinds import (
     IS_KEBAB,
     IS_LINK,
@@ -32,6 +32,7 @@ from atlas.taxonomy.kinds import (
     Word,
 )
 from atlas.taxonomy.sources import appearances
+from atlas.taxonomy.tables import FILES, Delay, Tables
 from atlas.taxonomy.typed import BAD, Reader, Reference, nearest, one_of
 from atlas.taxonomy.yamlmarks import (
     Mark,
@@ -128,6 +129,8 @@ class _Loader:
         for id, (reader, node) in self._folder("surveys", "survey").items():
             reader.checks = checks.survey_checks(techniques)
             self._keep(reader, reader.record(node, Survey, id=id), surveys)
+        self._presets()
+        tables = self._tables()
         glossary = self._glossary()
         choose = self._choose()
         crosswalk = self._crosswalk()
@@ -137,7 +140,7 @@ class _Loader:
         self._check_since(techniques, systems, papers)
         self._check_answered(axes, techniques, systems)
         whole = (axes, techniques, systems, surveys, papers, glossary, choose)
-        return Atlas(self.root, *whole, crosswalk, symbols)
+        return Atlas(self.root, *whole, crosswalk, symbols, tables)
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:
@@ -231,6 +234,28 @@ class _Loader:
             self.names["family"] = [f.path for axis in axes for f in axis.families]
         return axes
 
+    def _presets(self) -> None:
+        """The names of models and clusters, whose files the planner reads."""
+        for kind in ("model", "cluster"):
+            presets = sorted((self.root / TAXONOMY / f"{kind}s").glob("*.yaml"))
+            self.names[kind] = [preset.stem for preset in presets]
+
+    def _tables(self) -> Tables:
+        made: dict[str, Any] = {}
+        for id, (reader, node) in self._folder("tables", "tables").items():
+            if id not in FILES:
+                reader.note(Mark(), f"tables of {shown(id)}", one_of(id, FILES))
+            else:
+                reader.checks = {**tabulated.CHECKS, Delay: self._check_delay}
+                found = reader.record(node, FILES[id])
+                made |= {} if found is BAD else {id: found}
+            self._absorb(reader)
+        return Tables(**made)
+
+    def _check_delay(self, delay: Delay, reader: Reader) -> None:
+        tabulated.check_delay(delay, reader)
+        self._check_known(delay, "formula", delay.formula, reader)
+
     def _glossary(self) -> tuple[Word, ...]:
         path = self.root / TAXONOMY / "glossary.yaml"
         if not path.exists() or (read := self._read(path)) is None:
@@ -246,9 +271,6 @@ class _Loader:
         path = self.root / TAXONOMY / "choose.yaml"
         if not path.exists() or (read := self._read(path)) is None:
             return None
-        for kind in ("model", "cluster"):
-            presets = sorted((self.root / TAXONOMY / f"{kind}s").glob("*.yaml"))
-            self.names[kind] = [preset.stem for preset in presets]
         reader, node = read
         made = reader.record(node, Choose)
         if made is not BAD:
@@ -359,13 +381,18 @@ class _Loader:
 
     def _check_formula(self, claim: Claim, reader: Reader) -> None:
         for place in ("formula", "floor"):
-            name = getattr(claim, place)
-            if self.formulas is None or name is None or name in self.formulas:
-                continue
-            what = f"unknown formula {shown(name)}"
-            near = nearest(name, self.formulas)
-            expected = f'"{near}"' if near else f"a function of {FORMULAS}/"
-            reader.note(reader.place(claim, place), what, expected)
+            self._check_known(claim, place, getattr(claim, place), reader)
+
+    def _check_known(
+        self, thing: Any, place: str, name: str | None, reader: Reader
+    ) -> None:
+        """There is a formula of that name."""
+        if self.formulas is None or name is None or name in self.formulas:
+            return
+        what = f"unknown formula {shown(name)}"
+        near = nearest(name, self.formulas)
+        expected = f'"{near}"' if near else f"a function of {FORMULAS}/"
+        reader.note(reader.place(thing, place), what, expected)
 
     def _check_also(
         self, technique: Technique, axis: str, family: str, reader: Reader

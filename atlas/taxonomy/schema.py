@@ -15,6 +15,7 @@ from atlas.taxonomy.kinds import (
     System,
     Technique,
 )
+from atlas.taxonomy.tables import FILES
 from atlas.taxonomy.typed import schema
 
 
@@ -23,6 +24,7 @@ def json_schema() -> dict[str, dict[str, Any]]:
     kinds = {"axes": Axes, "choose": Choose, "glossary": Glossary, "survey": Survey}
     kinds |= {"crosswalk": Crosswalk, "symbols": Symbols}
     kinds |= {"system": System, "technique": Technique}
+    kinds |= {f"{id}-tables": made for id, made in FILES.items()}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
         kind: {**dialect, "title": f"The atlas: {kind}", **schema(made)}

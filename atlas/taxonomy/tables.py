@@ -53,9 +53,9 @@ class Wiring:
     """A word of Langer's column of topology."""
 
     word: Text = key("the word, as printed")
-    is_: tuple[
-        Literal["star", "ring", "tree", "line", "all", "graph", "host"], ...
-    ] = key("our words for it; an empty list: it is no topology")
+    is_: tuple[Literal["star", "ring", "tree", "line", "all", "graph", "host"], ...] = (
+        key("our words for it; an empty list: it is no topology")
+    )
     says: Text = key("why, in a few words")
 
 
@@ -161,6 +161,7 @@ class Delay:
     formula: Name = key("a function of atlas/formulas/")
     where: Text = key("the place in the paper")
     says: Text = key("what is exchanged with whom")
+    least: Count = key("the fewest workers that it is said of", default=1)
     drawn: Drawn | None = key("its curve, if there is one", default=None)
     counted: Counted | None = key("what our records have", default=None)
     uncounted: Text | None = key("why our records have nothing", default=None)
@@ -174,6 +175,7 @@ class Network:
     name: Text = key("as printed")
     mib: Amount = key("MiB that it transmits in a second")
     read: Literal["printed", "drawing"] = key("where that was read")
+    highest: Mapping[Id, Amount] = key("model -> the highest tick of its panel")
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ class Delays:
     where: Text = key("the place in the paper")
     patterns: tuple[Delay, ...] = key("the patterns")
     figure: Text = key("the figure's place in the paper")
+    unprinted: tuple[Text, ...] = key("its curves that no expression is printed for")
     workers: Count = key("the most workers that it draws")
     reduce_gib: Amount = key("GiB that are reduced in a second")
     update_gib: Amount = key("GiB that are updated in a second")
@@ -254,9 +257,9 @@ class Experiment:
     parameters: Text = key("as printed")
     millions: Amount = key("the same, as a number")
     layers: Count = key("as printed")
-    counts: Literal["weighted", "modules"] | None = key(
-        "which of our layers give that number: those with weights but shortcuts, or "
-        "also activations and pools; none: neither",
+    gives: Literal["rounded-pools", "without-last"] | None = key(
+        "what change of our network has the printed number of parameters: the printed "
+        "sample and pools that round up, or no last layer; none: no change needed",
         default=None,
     )
     note: Text | None = key("where ours is another, and why", default=None)
@@ -292,9 +295,9 @@ class Remark:
     kind: Literal["limitation", "bottleneck"] = key(
         "limitation: inherent; bottleneck: of the framework or the system"
     )
-    strategies: tuple[
-        Literal["d", "s", "p", "fc", "df", "ds"], ...
-    ] = key("the strategies that are marked")
+    strategies: tuple[Literal["d", "s", "p", "fc", "df", "ds"], ...] = key(
+        "the strategies that are marked"
+    )
     of: tuple[Literal["framework", "system"], ...] = key("what causes it, as marked")
     phases: tuple[Literal["IO", "FB", "GE", "WU"], ...] = key("the phases, as marked")
     inference: bool = key("true: it may appear in distributed inference")
