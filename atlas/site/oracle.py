@@ -181,6 +181,8 @@ def page(ctx: Context) -> str:
         "([ParaDL](papers.md#kahira2021oracle), table III). Data parallelism ends at "
         "the batch. The other ends, for networks that the oracle knows:",
         _limits(),
+        "The same networks by the table's own expressions: "
+        "[ParaDL's tables, executed](surveys/paradl-tables.md).",
         "What holds a strategy back before that end, and what the findings of a "
         "prediction say of it:",
         _bottlenecks(),
