@@ -18,9 +18,11 @@ from atlas.site import (
     compare,
     coverage,
     crosswalk,
+    delays,
     families,
     glossary,
     grid,
+    langer,
     library,
     matrix,
     names,
@@ -28,6 +30,7 @@ from atlas.site import (
     oracle,
     overview,
     papers,
+    paradl,
     surveys,
     system,
     systems,
@@ -52,6 +55,9 @@ WRITTEN: Mapping[str, Places] = {
     compare.HERE: compare.PLACES,
     chronology.HERE: chronology.PLACES,
     surveys.INDEX: surveys.PLACES,
+    langer.HERE: langer.PLACES,
+    delays.HERE: delays.PLACES,
+    paradl.HERE: paradl.PLACES,
 }
 
 
@@ -147,7 +153,9 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
     filed = [{"All five": "surveys.md"}]
-    filed += [{attr(v.name): surveys.home(v)} for v in ctx.atlas.surveys.values()]
+    for v in ctx.atlas.surveys.values():
+        filed.append({attr(v.name): surveys.home(v)})
+        filed += [{attr(name): uri} for name, uri in surveys.TABLES.get(v.id, ())]
     more: Nav = [{"Glossary": "glossary.md"}, {"Crosswalk": "crosswalk.md"}]
     more += [{"Surveys": filed}, {"Papers": "papers.md"}]
     more += [{"Coverage": "coverage.md"}, {"Changes": "changes.md"}]

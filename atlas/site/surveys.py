@@ -23,6 +23,14 @@ READ = {
     "report": "read in the authors' earlier technical report",
     "draft": "read in a draft of the paper",
 }
+# The pages on the tables of a survey: name and file, by the survey.
+TABLES = {
+    "langer2020": (
+        ("Langer's table, held against ours", "surveys/langer-table.md"),
+        ("Langer's least delays", "surveys/langer-delays.md"),
+    ),
+    "kahira2021": (("ParaDL's tables, executed", "surveys/paradl-tables.md"),),
+}
 # The words of a badge, and its color.
 VERDICTS = {
     "agrees": ("agrees", ""),
@@ -100,6 +108,7 @@ def page(ctx: Context, v: Survey, bibtex: str) -> str:
         here=home(v),
         front=markup(head),
         v=v,
+        tables=TABLES.get(v.id, ()),
         paper=paper,
         bibtex=bibtex,
         terms=[(x, [atlas.families[f] for f in x.families]) for x in v.terms],
