@@ -51,7 +51,7 @@ def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judg
             seen = found[family.facet]
             yield Judged(family.facet, family.id, seen["family"], seen["evidence"])
     seen = found["optimizer"]
-    yield Judged("optimizer", t.optimizer, seen["family"], seen["evidence"])
+    yield Judged("location", t.optimizer, seen["family"], seen["evidence"])
     yield from _holds(t, found["held"])
 
 

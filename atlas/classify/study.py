@@ -5,19 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from atlas import taxonomy
 from atlas.classify.answers import classify
+from atlas.classify.kept import PLACE, Found, read
 from atlas.classify.watch import fullest, watched
 from atlas.record import compact, source_hash, write_text
 from atlas.taxonomy import Atlas, Technique
 
-PLACE = Path("measurements") / "studies" / "classification.json"
 #: Four ranks tell a ring from a line; eight tell it from a hypercube as well.
 FEWER, MORE = 4, 8
-
-Found = dict[str, Any]
 
 
 def place(technique: Technique, root: Path) -> Found:
@@ -42,15 +39,6 @@ def written(atlas: Atlas) -> list[Technique]:
         and t.min_ranks <= FEWER
         and (t.max_ranks is None or t.max_ranks >= MORE)
     ]
-
-
-def read(root: Path) -> dict[str, Found]:
-    """By technique, as kept."""
-    path = root / PLACE
-    if not path.is_file():
-        return {}
-    kept: dict[str, Found] = json.loads(path.read_text(encoding="utf-8"))["techniques"]
-    return kept
 
 
 def keep(root: Path, found: Mapping[str, Found]) -> Path:

@@ -58,6 +58,8 @@ def count(atlas: Atlas) -> dict[str, Any]:
         "claims": sum(len(t.claims) for t in techniques),
         "mutants": sum(len(t.mutants) for t in techniques),
         "formulas": len(FORMULAS),
+        "attributions": _attributions(atlas),
+        "classification": _classification(atlas),
         "systems": len(atlas.systems),
         "cells": _cells(atlas),
         "relations": sum(len(s.relations) for s in atlas.systems.values()),
@@ -76,7 +78,35 @@ def _cells(atlas: Atlas) -> dict[str, int]:
 
     found = [verified(s) for s in atlas.systems.values()]
     read, of = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
-    return {"verified": read, "unverified": of - read}
+    said = [said for s in atlas.systems.values() for said in s.statements]
+    twice = sum(one.verified and one.read > 1 for one in said)
+    return {"verified": read, "unverified": of - read, "read_twice": twice}
+
+
+def _attributions(atlas: Atlas) -> int:
+    """Where surveys name techniques and systems; the loader refuses one without."""
+    named = (*atlas.techniques.values(), *atlas.systems.values())
+    return sum(len(one.surveys) for one in named)
+
+
+def _classification(atlas: Atlas) -> dict[str, int]:
+    """Answers of the exemplars to facets: measured in runs, or declared alone."""
+    from atlas.classify.judged import judge
+    from atlas.classify.kept import read
+
+    kept = read(atlas.root)
+    found = [
+        j
+        for t in atlas.techniques.values()
+        if t.id in kept
+        for j in judge(atlas, t, kept[t.id])
+    ]
+    measured = [j.ok for j in found if j.ok is not None]
+    return {
+        "measured": len(measured),
+        "agreeing": sum(measured),
+        "declared": len(found) - len(measured),
+    }
 
 
 def _aliases(atlas: Atlas) -> int:
@@ -102,8 +132,16 @@ def _lines(c: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((str(c[k]), k) for k in ("claims", "mutants", "formulas"))
     yield str(c["systems"]), f"systems{_target(c, 'systems')}"
     read, unread = c["cells"]["verified"], c["cells"]["unverified"]
-    about = f"statements about systems, {read} verified and {unread} not verified"
+    about = f"statements about systems, {read} verified by a primary source and its "
+    about += f"place, {unread} not verified"
     yield str(read + unread), about
+    yield str(c["cells"]["read_twice"]), "of them found again by a second reader"
+    about = "attributions to surveys, each with its place"
+    yield str(c["attributions"]), about
+    told = c["classification"]
+    about = f"answers of exemplars to facets, {told['measured']} measured in runs "
+    about += f"({told['agreeing']} as declared) and {told['declared']} declared"
+    yield str(told["measured"] + told["declared"]), about
     yield str(c["relations"]), "relations between systems"
     yield from ((str(c[k]), k) for k in ("surveys", "papers"))
     yield str(c["terms"]), f"terms in the glossary{_target(c, 'terms')}"

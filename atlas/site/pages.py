@@ -18,6 +18,7 @@ from atlas.site import (
     compare,
     coverage,
     crosswalk,
+    cut,
     delays,
     families,
     glossary,
@@ -50,6 +51,7 @@ WRITTEN: Mapping[str, Places] = {
     overview.HERE: overview.PLACES,
     matrix.HERE: matrix.PLACES,
     grid.HERE: grid.PLACES,
+    cut.HERE: cut.PLACES,
     crosswalk.HERE: crosswalk.PLACES,
     choose.HERE: choose.PLACES,
     compare.HERE: compare.PLACES,
@@ -146,7 +148,8 @@ def nav(root: Path, context: Context | None = None) -> Nav:
             pages += [f"{t.path}.md" for t in ctx.of_family(axis.id, family.id)]
             inside.append({attr(family.name): pages})
         out.append({attr(axis.name): inside})
-    views = {"Map": "map.md", "Langer's grid": "grid.md", "Choose": "choose.md"}
+    views = {"Map": "map.md", "How it is cut": cut.HERE, "Langer's grid": grid.HERE}
+    views |= {"Choose": choose.HERE}
     views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
     views |= {"How far to trust it": accuracy.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})

@@ -134,7 +134,11 @@ def _facets(ctx: Context, found: list[System]) -> dict[str, Any]:
 def _vocabulary(ctx: Context) -> Iterator[tuple[str, str, bool, list[tuple[str, str]]]]:
     atlas = ctx.atlas
     for axis in atlas.axes:
-        options = [(f.id, f.name) for f in axis.families]
+        options = [
+            (f.id, f"{facet.name}: {f.name}")
+            for facet in axis.facets
+            for f in facet.families
+        ]
         yield AXES[axis.id], axis.name, True, options
     named = sorted(atlas.techniques.values(), key=lambda t: (t.name.lower(), t.id))
     yield "tech", "Technique", True, [(t.id, t.name) for t in named]

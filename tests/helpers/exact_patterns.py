@@ -105,7 +105,7 @@ def _(p: int, g: Given) -> Expected:
     batch, width = g["batch"], g["width"]
     # A tensor axis sums what enters its filters backward, what leaves its channels
     # forward; scattered over samples, the sum is half as much, and half is gathered.
-    summed = run(stack(1, 2 * batch * width + width**2), Data(p), batch=p)
+    summed = run(stack(1, 3 * batch * width + width**2), Data(p), batch=p)
     # Channels that follow filters are a tensor axis: nothing is gathered between.
     plan: list[Axis] = [Filter(p), Filter(p), Tensor(p), Data(p)]
     pairs = zip(plan, pairwise(searched_widths(g)), strict=True)

@@ -39,7 +39,7 @@ def test_tensor_parallelism_stays_in_the_node_and_pipelines_go_between(
         tensor = found.strategy.find(Tensor)
         assert tensor is not None
         assert tensor.sequence_parallel
-        assert found.train.recompute == "selective"
+        assert found.train.recompute != "full"
     assert (8, 8) in lengths  # the layout of Narayanan 2021 and Korthikanti 2022
     assert len(set(lengths)) == len(lengths) == 5
 
