@@ -110,6 +110,7 @@ def equal_layers(g: Given) -> Model:
     "gossip-exchange",
     "halving-doubling",
     "hierarchical",
+    "recursive-doubling",
     "ring-all-reduce",
     "shared-memory-all-reduce",
     "tensor-fusion",

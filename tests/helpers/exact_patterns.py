@@ -51,6 +51,17 @@ def _(p: int, g: Given) -> Expected:
     return {"bytes_sent": spread(sent, parts)}
 
 
+@case("recursive-doubling")
+def _(p: int, g: Given) -> Expected:
+    """A round is an all-reduce of two ranks, who send each other all they have."""
+    n, b = g["elements"], g["itemsize"]
+    one = total(run(stack(1, n), Data(2), batch=2), "wire")
+    core = 1 << p.bit_length() - 1
+    sent = one * (core * (core.bit_length() - 1) + 2 * (p - core)) / p
+    parts = [f.recursive_doubling_bytes(p, r, n, b) for r in range(p)]
+    return {"bytes_sent": spread(sent, parts)}
+
+
 @case("hierarchical")
 def _(p: int, g: Given) -> Expected:
     n, b, c = g["elements"], g["itemsize"], g["node_size"]

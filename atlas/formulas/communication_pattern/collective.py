@@ -80,6 +80,40 @@ def halving_doubling_rounds(ranks: Ranks) -> int:
     return 2 * q + (0 if 2**q == ranks else 2)
 
 
+# Recursive doubling: whole tensors, lg p times
+
+
+@formula
+def recursive_doubling_messages(ranks: Ranks, rank: Rank) -> int:
+    """Messages that rank r sends: one per round, one to or from a folded rank.
+
+    Source: Thakur et al. 2005, for a power of two; others are folded, as there.
+    """
+    q = 2 ** floor_log2(ranks)
+    return 1 if rank >= q else floor_log2(ranks) + (1 if rank + q < ranks else 0)
+
+
+@formula
+def recursive_doubling_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: the whole tensor in every message.
+
+    Source: Thakur et al. 2005: n lg p for a power of two.
+    """
+    return recursive_doubling_messages(ranks, rank) * elements * itemsize
+
+
+@formula
+def recursive_doubling_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p, and two for the ranks that were folded.
+
+    Source: Thakur et al. 2005.
+    """
+    q = floor_log2(ranks)
+    return q + (0 if 2**q == ranks else 2)
+
+
 # Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
 
 
