@@ -36,7 +36,7 @@ def new(place: Place) -> None:
     Examples:
 
     \b
-    atlas new communication-pattern/collective/tree-all-reduce
+    atlas new communication-pattern/collective/my-all-reduce
     """
     atlas = taxonomy.load()
     try:

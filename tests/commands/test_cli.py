@@ -45,6 +45,12 @@ from atlas.planner.commands import plan, predict
 from atlas.views import standing
 
 RING = "ring-all-reduce"
+#: Described, but not yet written; some day there will be none.
+PLANNED = [
+    t.path
+    for t in taxonomy.load(ROOT).techniques.values()
+    if not (ROOT / t.exemplar).exists()
+]
 MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
 MODULES += (plan, predict, race)
 
@@ -975,10 +981,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
         ("atlas export --what tax", "taxonomy"),
         ("atlas new sync-strategy/syn", "sync-strategy/synchronous/"),
         ("atlas new communication-pattern/star/c", ""),
-        (
-            "atlas new communication-pattern/collective/tree",
-            "communication-pattern/collective/tree-all-reduce",
-        ),
+        *[(f"atlas new {place}", place) for place in PLANNED[:1]],
         ("atlas st", "stats"),
     ],
 )

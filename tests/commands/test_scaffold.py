@@ -82,13 +82,34 @@ def test_what_is_begun_keeps_the_rules_for_exemplars(clone: Path) -> None:
     compile(path.read_text(), path.name, "exec")
 
 
-PLANNED = "communication-pattern/collective/tree-all-reduce"
+PLANNED = "communication-pattern/collective/planned-all-reduce"
+KNOWN = """\
+name: Planned all-reduce
+summary: A technique that is described, and that nobody has written as yet.
+since: 2009
+papers: [patarasuk2009bandwidth]
+use_when: It is known.
+avoid_when: It must run.
+pros: Its data are there.
+cons: Its exemplar is not.
+claims:
+  - {id: same, says: all ranks hold the same bits, kind: equal, per: run}
+  - {id: bytes_sent, says: bytes this rank sends, kind: exact, unit: bytes, of: traffic}
+see_also: [ring-all-reduce]
+"""
+
+
+@pytest.fixture
+def data(clone: Path) -> Path:
+    """The data of a technique without an exemplar."""
+    path = clone / f"taxonomy/techniques/{PLANNED}.yaml"
+    path.write_text(KNOWN)
+    return path
 
 
 def test_of_what_is_known_the_claims_become_comments_and_the_rest_stays(
-    clone: Path,
+    clone: Path, data: Path
 ) -> None:
-    data = clone / f"taxonomy/techniques/{PLANNED}.yaml"
     before, known = (
         data.read_text(),
         taxonomy.load(clone).techniques[Path(PLANNED).name],
@@ -110,8 +131,9 @@ def test_of_what_is_known_the_claims_become_comments_and_the_rest_stays(
     assert data.read_text() == after
 
 
-def test_known_data_come_back_if_the_exemplar_cannot_be_written(clone: Path) -> None:
-    data = clone / f"taxonomy/techniques/{PLANNED}.yaml"
+def test_known_data_come_back_if_the_exemplar_cannot_be_written(
+    clone: Path, data: Path
+) -> None:
     before = data.read_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.open", _full(data))
@@ -119,9 +141,8 @@ def test_known_data_come_back_if_the_exemplar_cannot_be_written(clone: Path) -> 
     assert done.exit_code == 2
     assert "No space left on device; nothing was written" in done.stderr
     assert data.read_text() == before
-    assert not (
-        clone / taxonomy.load(clone).techniques["tree-all-reduce"].exemplar
-    ).exists()
+    known = taxonomy.load(clone).techniques[Path(PLANNED).name]
+    assert not (clone / known.exemplar).exists()
 
 
 def _full(path: Path) -> Any:

@@ -160,6 +160,29 @@ def test_ring_bytes_of_the_run_in_the_record() -> None:
     assert f.ring_all_reduce_rounds(4) == 6
 
 
+# Other all-reduces
+
+
+@given(ranks)
+def test_doubling_messages_are_those_of_the_rounds(p: int) -> None:
+    core = 1 << p.bit_length() - 1
+    sent = [f.recursive_doubling_messages(p, r) for r in range(p)]
+    exchanges = core.bit_length() - 1
+    folded = [r >= core or r + core < p for r in range(p)]
+    assert sent == [exchanges * (r < core) + folded[r] for r in range(p)]
+    assert f.recursive_doubling_rounds(p) == exchanges + 2 * any(folded)
+
+
+@given(ranks, sizes, width)
+def test_a_tree_has_one_edge_less_than_ranks(p: int, n: int, b: int) -> None:
+    parents = [r - (1 << r.bit_length() - 1) for r in range(1, p)]
+    children = [f.tree_children(p, r) for r in range(p)]
+    assert children == [parents.count(r) for r in range(p)]
+    sent = [f.tree_all_reduce_bytes(p, r, n, b) for r in range(p)]
+    assert sum(sent) == f.tree_all_reduce_total(p, n, b)
+    assert f.tree_all_reduce_rounds(p) == 2 * children[0] == 2 * (p - 1).bit_length()
+
+
 # Buckets
 
 

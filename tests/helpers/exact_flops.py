@@ -114,6 +114,7 @@ def equal_layers(g: Given) -> Model:
     "ring-all-reduce",
     "shared-memory-all-reduce",
     "tensor-fusion",
+    "tree-all-reduce",
     "zero-copy-transfer",
 )
 def _(p: int, g: Given) -> Operations:

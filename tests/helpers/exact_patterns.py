@@ -62,6 +62,15 @@ def _(p: int, g: Given) -> Expected:
     return {"bytes_sent": spread(sent, parts)}
 
 
+@case("tree-all-reduce")
+def _(p: int, g: Given) -> Expected:
+    """The ring's bytes, of which the root sends most and a leaf least."""
+    n, b = g["elements"], g["itemsize"]
+    wire = total(run(stack(1, n), Data(p), batch=p), "wire")
+    parts = [f.tree_all_reduce_bytes(p, r, n, b) for r in range(p)]
+    return {"bytes_sent": spread(wire, parts)}
+
+
 @case("hierarchical")
 def _(p: int, g: Given) -> Expected:
     n, b, c = g["elements"], g["itemsize"], g["node_size"]

@@ -86,6 +86,7 @@ BESIDE = {
     "three-d": dict.fromkeys(
         ("data_first", "tensor_first"), "where the groups of a rank begin"
     ),
+    "tree-all-reduce": {"total": "the ranks' sum: each is compared"},
     "zero-copy-transfer": dict.fromkeys(
         ("bytes_pickled", "messages_pickled"), "what Python's pickle adds"
     ),

@@ -114,6 +114,47 @@ def recursive_doubling_rounds(ranks: Ranks) -> int:
     return q + (0 if 2**q == ranks else 2)
 
 
+# Tree all-reduce: without its highest bit, a rank's number is its parent's
+
+
+@formula
+def tree_children(ranks: Ranks, rank: Rank) -> int:
+    """Children of rank r in a binomial tree: r + 2^k below p, beyond r's highest bit.
+
+    Source: Thakur et al. 2005, binomial tree; lg 2m-1 rounded down is lg m rounded up.
+    """
+    return max(0, floor_log2(2 * (ranks - rank) - 1) - floor_log2(2 * rank + 1))
+
+
+@formula
+def tree_all_reduce_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: to each child, and to its parent unless it is the root.
+
+    Source: Thakur et al. 2005: a reduce and a broadcast of whole tensors.
+    """
+    return (tree_children(ranks, rank) + (0 if rank == 0 else 1)) * elements * itemsize
+
+
+@formula
+def tree_all_reduce_total(ranks: Ranks, elements: Count, itemsize: Positive) -> int:
+    """Bytes that all ranks together send: each edge carries the tensor up and down.
+
+    Source: a tree of p ranks has p-1 edges; no all-reduce can send fewer bytes.
+    """
+    return 2 * (ranks - 1) * elements * itemsize
+
+
+@formula
+def tree_all_reduce_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p, rounded up, to the root, and as many back.
+
+    Source: Thakur et al. 2005; Langer et al. 2020, section 3.4.1, with p-1 workers.
+    """
+    return 2 * floor_log2(2 * ranks - 1)
+
+
 # Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
 
 
