@@ -163,6 +163,16 @@ def test_ring_bytes_of_the_run_in_the_record() -> None:
 # Other all-reduces
 
 
+@given(ranks, sizes, width)
+def test_the_halves_of_an_all_reduce_send_what_a_ring_sends(
+    p: int, n: int, b: int
+) -> None:
+    scattered = sum(f.reduce_scatter_bytes(p, r, n, b) for r in range(p))
+    gathered = sum(f.all_gather_bytes(p, r, n, b) for r in range(p))
+    assert scattered == gathered == f.ring_all_reduce_total(p, n, b) // 2
+    assert sum(f.reduce_scatter_shard(p, r, n, b) for r in range(p)) == n * b
+
+
 @given(ranks)
 def test_doubling_messages_are_those_of_the_rounds(p: int) -> None:
     core = 1 << p.bit_length() - 1

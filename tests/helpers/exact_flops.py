@@ -111,6 +111,7 @@ def equal_layers(g: Given) -> Model:
     "halving-doubling",
     "hierarchical",
     "recursive-doubling",
+    "reduce-scatter-all-gather",
     "ring-all-reduce",
     "shared-memory-all-reduce",
     "tensor-fusion",

@@ -71,6 +71,26 @@ def _(p: int, g: Given) -> Expected:
     return {"bytes_sent": spread(wire, parts)}
 
 
+@case("reduce-scatter-all-gather")
+def _(p: int, g: Given) -> Expected:
+    """As ZeRO-2 uses the two: a gradient's shard, then the weights."""
+    n, b = g["elements"], g["itemsize"]
+    found = run(stack(1, n), Zero(2, p), batch=p)
+    share = n / (p * -(-n // p))  # sharding pads what the exemplar leaves uneven
+    means = {
+        "held": (found.memory.gradients, f.reduce_scatter_shard),
+        "scatter_bytes": (
+            total(found, "wire", op="reduce_scatter"),
+            f.reduce_scatter_bytes,
+        ),
+        "gather_bytes": (total(found, "wire", op="all_gather"), f.all_gather_bytes),
+    }
+    return {
+        claim: spread(share * mean, [each(p, r, n, b) for r in range(p)])
+        for claim, (mean, each) in means.items()
+    }
+
+
 @case("hierarchical")
 def _(p: int, g: Given) -> Expected:
     n, b, c = g["elements"], g["itemsize"], g["node_size"]

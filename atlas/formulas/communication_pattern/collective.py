@@ -80,6 +80,51 @@ def halving_doubling_rounds(ranks: Ranks) -> int:
     return 2 * q + (0 if 2**q == ranks else 2)
 
 
+# Reduce-scatter and all-gather: shards go straight to their owners, or from them
+
+
+@formula
+def reduce_scatter_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends in a reduce-scatter: all shards but its own.
+
+    Source: Thakur et al. 2005, pairwise exchange, with shards of uneven size.
+    """
+    return itemsize * (elements - chunk(elements, ranks, rank))
+
+
+@formula
+def all_gather_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends in an all-gather: its own shard, to all others.
+
+    Source: the mirror image of a reduce-scatter, with shards of uneven size.
+    """
+    return itemsize * (ranks - 1) * chunk(elements, ranks, rank)
+
+
+@formula
+def reduce_scatter_shard(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes of the sum that rank r holds between the halves: its shard.
+
+    Source: torch.tensor_split: the first n mod p shards have one element more.
+    """
+    return itemsize * chunk(elements, ranks, rank)
+
+
+@formula
+def reduce_scatter_all_gather_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: p-1 in each half, one for every other rank.
+
+    Source: Thakur et al. 2005, pairwise exchange.
+    """
+    return 2 * (ranks - 1)
+
+
 # Recursive doubling: whole tensors, lg p times
 
 
