@@ -203,6 +203,20 @@ def test_buckets_hold_everything_and_none_is_empty(n: int, c: int, t: int) -> No
     assert f.bucketed_payload(n, 4, t) == t * f.bucketed_payload(n, 4, 1)
 
 
+# Gradient accumulation
+
+
+@given(st.integers(1, 24), st.integers(0, 999), st.integers(1, 9), width)
+def test_activations_are_those_of_the_largest_micro_batch(
+    p: int, n: int, k: int, b: int
+) -> None:
+    for r, share in enumerate(torch.empty(n).tensor_split(p)):
+        largest = max(len(part) for part in share.tensor_split(k))
+        held = f.accumulated_activations(p, r, n, k, 42, b)
+        assert held == (42 * largest + 1) * b
+        assert held <= f.accumulated_activations(p, r, n, 1, 42, b)
+
+
 # Stale synchronous parallel
 
 

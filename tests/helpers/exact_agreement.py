@@ -128,6 +128,29 @@ def _(p: int, g: Given) -> Expected:
     }
 
 
+@case("gradient-accumulation")
+def _(p: int, g: Given) -> Expected:
+    model, micros = digits_network(), g["microbatches"]
+    plain = {"optimizer": OPTIMIZERS["sgd"], "bucket": g["bucket"] * g["itemsize"]}
+    found = run(model, Data(p), batch=p * micros, micro_batch=1, **plain)
+    # A sample's pixels lie with all of them; the loss keeps its scores, and a weight.
+    pixels, scores = model.layers[0].work.inputs * 8, model.layers[-1].work.passed * 8
+    each = found.memory.activations - pixels + scores
+    activations = [each * parts(p, r, g["batch"], micros) + 8 for r in range(p)]
+    return {
+        "calls": g["steps"] * total(found, "count"),
+        "payload": g["steps"] * total(found, "payload"),
+        "activations": activations.__getitem__,
+        "memory.peak.activations": activations.__getitem__,
+        "memory.peak.parameters": found.memory.parameters,
+    }
+
+
+def parts(p: int, r: int, batch: int, micros: int) -> int:
+    """Samples of a rank's largest micro-batch, when its share is cut again."""
+    return f.chunk(f.chunk(batch, p, r), micros, 0)
+
+
 @case("ddp-by-hand")
 def _(p: int, g: Given) -> Expected:
     plain = {"optimizer": OPTIMIZERS["sgd"], "bucket": g["bucket"] * g["itemsize"]}

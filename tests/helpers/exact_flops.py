@@ -125,7 +125,7 @@ def _(p: int, g: Given) -> Operations:
 # Replicas
 
 
-@case("bsp-synchronous-sgd")
+@case("bsp-synchronous-sgd", "gradient-accumulation")
 def _(p: int, g: Given) -> Operations:
     both = digit() + sentence()
     return lambda r: g["steps"] * samples(p, r, g["batch"]) * both
