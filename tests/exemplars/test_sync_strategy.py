@@ -12,6 +12,7 @@ from exemplars.sync_strategy.consensus import d_psgd
 from exemplars.sync_strategy.layer_local import local_parallelism
 from exemplars.sync_strategy.pipeline_flush import gpipe
 from exemplars.sync_strategy.pipeline_stale import weight_stashing
+from exemplars.sync_strategy.synchronous import backup_workers
 
 PIPELINES = [(1, 3), (2, 4), (4, 4), (4, 8), (3, 5)]
 SECONDS = {"F": 1.0, "B": 2.0}
@@ -84,6 +85,31 @@ def test_downpour_is_as_stale_as_a_simulated_run(p: int, k: int) -> None:
     pushed = [len(slow), *map(len, others)]
     assert pushed == [f.downpour_updates(p, r, t, k) for r in range(1, p)]
     assert sum(pushed) == f.downpour_updates(p, 0, t, k)
+
+
+def taken(p: int, t: int, b: int, k: int) -> tuple[list[int], int, int]:
+    """Step by step: gradients of each worker, those dropped, and the last second."""
+    clock = backup_workers.stalls(p - 1, k)
+    free, made, dropped, now = [0.0] * p, [0] * p, 0, 0.0
+    for step in range(t):
+        start = [max(now, x) for x in free]
+        ends = sorted((start[q] + clock(q, step), q) for q in range(1, p))
+        now = ends[p - 2 - b][0]
+        for place, (end, q) in enumerate(ends):
+            if start[q] < now:
+                free[q], made[q] = end, made[q] + 1
+                dropped += place >= p - 1 - b
+    return made[1:], dropped, int(max(free))
+
+
+@pytest.mark.parametrize(("p", "k"), [*product([3, 4, 5, 8], [1, 2, 3, 5])])
+def test_backup_workers_drop_what_a_simulated_run_drops(p: int, k: int) -> None:
+    for t, b in product([1, 2, 5, 6, 9, 20], range(min(4, p - 1))):
+        made, dropped, end = taken(p, t, b, k)
+        assert made == [f.backup_gradients(p, q, t, b, k) for q in range(1, p)]
+        assert sum(made) == f.backup_gradients(p, 0, t, b, k)
+        assert dropped == f.backup_dropped(t, b, k) <= b * t
+        assert end == f.backup_makespan(t, b, k)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 8, 33, 128])

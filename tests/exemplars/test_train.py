@@ -19,6 +19,8 @@ from exemplars.workload import Step, Task, Train
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = 3
+#: A worker whose gradient comes too late misses steps.
+LATE = {"backup-workers"}
 
 
 def trains(technique: Technique) -> bool:
@@ -102,6 +104,8 @@ def test_every_step_is_told_and_claims_check_its_weights(technique: Technique) -
         for sizes, steps, _ in calls:
             # A server's step is one push. Where a clock decides, steps have no number.
             asked = sizes.get("steps", steps)
+            if technique.id in LATE and rank > 0:
+                asked = min(asked, steps)
             assert steps in (asked, asked * (RANKS - 1)), sizes
             assert steps, sizes
         assert any(claimed for *_, claimed in calls), f"rank {rank}"

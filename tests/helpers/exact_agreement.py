@@ -322,6 +322,13 @@ def _(p: int, g: Given) -> Expected:
     return {**expected, "bytes_received": expected["calls.recv.payload"]}
 
 
+@case("backup-workers")
+def _(p: int, g: Given) -> Expected:
+    sizes = g["steps"], g["backups"], g["slowdown"]
+    times = [f.backup_gradients(p, q, *sizes) for q in range(1, p)]
+    return served(p, g["elements"], ParameterServer(p - 1), times)
+
+
 @case("stale-synchronous-parallel")
 def _(p: int, g: Given) -> Expected:
     axis = ParameterServer(p - 1, mode="bounded", staleness=g["staleness"])

@@ -187,6 +187,13 @@ def _(p: int, g: Given) -> Operations:
     return lambda r: steps * samples(p - 1, r - 1, batch) * digit() if r > 0 else 0
 
 
+@case("backup-workers")
+def _(p: int, g: Given) -> Operations:
+    sizes = g["steps"], g["backups"], g["slowdown"]
+    each = LOCAL_BATCH * digit()
+    return lambda r: f.backup_gradients(p, r, *sizes) * each if r > 0 else 0
+
+
 @case("stale-synchronous-parallel")
 def _(p: int, g: Given) -> Operations:
     batch = g.get("local_batch", LOCAL_BATCH)
