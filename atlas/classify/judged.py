@@ -45,7 +45,9 @@ def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judg
     """Every facet that the technique declares, then who holds what."""
     for path in (f"{t.axis}/{t.family}", *(f"{a}/{f}" for a, f in t.also.items())):
         family = atlas.families[path]
-        if family.facet == "topology":
+        if family.facet in t.unseen:
+            yield Judged(family.facet, family.id, None, t.unseen[family.facet])
+        elif family.facet == "topology":
             yield _topology(family.id, found["topology"])
         elif family.facet in ("consistency", "pipelining", "credit"):
             seen = found[family.facet]

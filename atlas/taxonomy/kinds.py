@@ -305,6 +305,9 @@ class Technique:
         default="central",
     )
     holds: Holds | None = key("who holds what under it", default=None)
+    unseen: Mapping[Literal["consistency", "pipelining", "topology"], Text] = key(
+        "facet -> why the logs of a run cannot tell it", default_factory=dict
+    )
     also_called: tuple[Text, ...] = key("other names", default=())
     stands_on: tuple[TechniqueId, ...] = key(
         "techniques whose exemplars it imports: at most two", default=()
