@@ -69,7 +69,9 @@ class World:
     measured: dict[str, float] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
-    digest: Callable[[Any], str] | None = None  # names what is sent, if anyone asks
+    digest: Callable[[Any], str] | None = (
+        None  # names what is sent, if anyone asks
+    )
     ledger: Ledger | None = None
 
     def require(self, holds: bool, otherwise: str) -> None:

@@ -45,8 +45,9 @@ def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judg
     """Every facet that the technique declares, then who holds what."""
     for path in (f"{t.axis}/{t.family}", *(f"{a}/{f}" for a, f in t.also.items())):
         family = atlas.families[path]
-        if family.facet in t.unseen:
-            yield Judged(family.facet, family.id, None, t.unseen[family.facet])
+        unseen = [why for facet, why in t.unseen.items() if facet == family.facet]
+        if unseen:
+            yield Judged(family.facet, family.id, None, unseen[0])
         elif family.facet == "topology":
             yield _topology(family.id, found["topology"])
         elif family.facet in ("consistency", "pipelining", "credit"):

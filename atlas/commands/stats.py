@@ -85,8 +85,8 @@ def _cells(atlas: Atlas) -> dict[str, int]:
 
 def _attributions(atlas: Atlas) -> int:
     """Where surveys name techniques and systems; the loader refuses one without."""
-    named = (*atlas.techniques.values(), *atlas.systems.values())
-    return sum(len(one.surveys) for one in named)
+    techniques = sum(len(t.surveys) for t in atlas.techniques.values())
+    return techniques + sum(len(s.surveys) for s in atlas.systems.values())
 
 
 def _classification(atlas: Atlas) -> dict[str, int]:

@@ -174,7 +174,7 @@ def spilled_widths(g: Given) -> list[int]:
 
 
 def searched_widths(g: Given) -> list[int]:
-    """Of the layers for which a strategy is searched, up to four times as wide inside."""
+    """Of the layers for which a strategy is searched, wider inside."""
     width = g["width"]
     widths = [width, 2 * width, 4 * width, width, width]
     assert sum(a * b for a, b in pairwise(widths)) == g["elements"]
