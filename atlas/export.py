@@ -223,7 +223,7 @@ VIEWS = {
         "Langer's grid",
         "where the optimizer runs, by how workers are scheduled",
     ),
-    "choose.md": ("Choose", "six questions that lead to a technique"),
+    "choose.md": ("Choose", "a few questions that lead to a technique"),
     "systems/index.md": ("Systems", "every system in one table, with filters"),
     "compare.md": ("Compare", "two to four systems or techniques side by side"),
     "timeline.md": ("Timeline", "systems and techniques year by year"),

@@ -7,7 +7,7 @@ from atlas.site import address
 from atlas.site.overview import LADDER, RUNGS, climbed
 from atlas.site.templating import macro
 from atlas.site.text import listing
-from atlas.taxonomy import Axis, Family, System, Technique
+from atlas.taxonomy import Axis, Facet, Family, System, Technique
 from atlas.views import standing
 from atlas.views.context import Context
 
@@ -139,7 +139,13 @@ def filters(ctx: Context) -> str:
 def table(ctx: Context) -> str:
     """The matrix itself; a cell with what was proven in it."""
     rows = [[(c, _proof(proof(ctx, c.techniques))) for c in row] for row in cells(ctx)]
-    return macro(PARTS, "table", HERE, rows)
+    across, down = (_facets(ctx, axis) for axis in (ACROSS, DOWN))
+    return macro(PARTS, "table", HERE, rows, across, down)
+
+
+def _facets(ctx: Context, axis: str) -> list[Facet]:
+    """The facets of an axis, in the order of its families."""
+    return [f for a in ctx.atlas.axes if a.id == axis for f in a.facets]
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
-    filed = [{"All five": "surveys.md"}]
+    filed = [{"All surveys": "surveys.md"}]
     for v in ctx.atlas.surveys.values():
         filed.append({attr(v.name): surveys.home(v)})
         filed += [{attr(name): uri} for name, uri in surveys.TABLES.get(v.id, ())]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from atlas.site.templating import macro, markup, render
+from atlas.site.templating import markup, render
 from atlas.site.text import front
 from atlas.site.tips import anchor
 from atlas.taxonomy import Paper, System
@@ -57,16 +57,6 @@ class Entry:
 def _entry(p: Paper, rests: dict[str, list[Rest]], text: str) -> Entry:
     on = [(kind, rests[kind]) for kind in KINDS if rests.get(kind)]
     return Entry(p, authors(p), on, text)
-
-
-def copyable(text: str) -> str:
-    """An entry's BibTeX, folded."""
-    return macro("paper_parts.html.j2", "copyable", text)
-
-
-def links(p: Paper) -> str:
-    """Where to read it: each place that the entry names."""
-    return macro("paper_parts.html.j2", "links", p)
 
 
 def resting(ctx: Context) -> Rests:
