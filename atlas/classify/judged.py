@@ -38,7 +38,9 @@ class Judged:
     @property
     def ok(self) -> bool | None:
         """Whether they agree; None where nothing was measured."""
-        return None if self.measured is None else self.declared in self.measured
+        if self.measured is None:
+            return None
+        return self.declared in self.measured.split(" or ")
 
 
 def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judged]:

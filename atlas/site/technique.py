@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from atlas.site import address, annotate, evidence, memory, notebooks, replay
+from atlas.site import address, annotate, evidence, memory, notebooks, placed, replay
 from atlas.site.compare import compare_link
 from atlas.site.scene import LIMIT, LIMIT_OF_MUTANT, scene
 from atlas.site.still import Shapes
@@ -131,6 +131,7 @@ def written(ctx: Context, t: Technique) -> dict[str, Any]:
     seen = {m["id"]: m for m in (ctx.record(t.id, "gloo") or {}).get("mutants", ())}
     shapes = Shapes()
     return {
+        "placed": markup(placed.section(ctx, t)),
         "recorded": ctx.shown(t.id) is not None,
         "replay": markup(replayed(ctx, t, shapes)),
         "explanation": markup(annotate.explanation(source) or md(t.summary)),
