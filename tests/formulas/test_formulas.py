@@ -193,6 +193,25 @@ def test_a_tree_has_one_edge_less_than_ranks(p: int, n: int, b: int) -> None:
     assert f.tree_all_reduce_rounds(p) == 2 * children[0] == 2 * (p - 1).bit_length()
 
 
+@given(ranks, sizes, width)
+def test_two_trees_send_a_rings_bytes_and_no_rank_over_two_tensors(
+    p: int, n: int, b: int
+) -> None:
+    parents = [(place - 1) // 2 for place in range(1, p)]
+    edges = [f.binary_tree_edges(p, r) for r in range(p)]
+    assert edges == [parents.count(r) + (r > 0) for r in range(p)]
+    assert all(min(edges[r], edges[p - 1 - r]) <= 1 for r in range(p))
+    sent = [f.double_binary_tree_bytes(p, r, n, b) for r in range(p)]
+    assert sum(sent) == f.ring_all_reduce_total(p, n, b)
+    assert max(sent) <= f.double_binary_tree_most(n, b) <= (2 * n + 1) * b
+
+
+@given(ranks, st.integers(1, 99))
+def test_two_trees_take_no_more_rounds_than_published(p: int, k: int) -> None:
+    """Sanders et al. 2009: at most 2 lg p + 2k, lg p rounded up, up or down."""
+    assert f.double_binary_tree_rounds(p, k) <= 2 * (2 * (p - 1).bit_length() + 2 * k)
+
+
 # Buckets
 
 

@@ -106,6 +106,7 @@ def equal_layers(g: Given) -> Model:
 
 @case(
     "all-to-all",
+    "double-binary-tree",
     "embedding-sharding",
     "gossip-exchange",
     "halving-doubling",

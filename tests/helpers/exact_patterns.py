@@ -71,6 +71,15 @@ def _(p: int, g: Given) -> Expected:
     return {"bytes_sent": spread(wire, parts)}
 
 
+@case("double-binary-tree")
+def _(p: int, g: Given) -> Expected:
+    """The ring's bytes, more of them inside the trees than at their roots."""
+    n, b = g["elements"], g["itemsize"]
+    wire = total(run(stack(1, n), Data(p), batch=p), "wire")
+    parts = [f.double_binary_tree_bytes(p, r, n, b) for r in range(p)]
+    return {"bytes_sent": spread(wire, parts)}
+
+
 @case("reduce-scatter-all-gather")
 def _(p: int, g: Given) -> Expected:
     """As ZeRO-2 uses the two: a gradient's shard, then the weights."""

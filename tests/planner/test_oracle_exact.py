@@ -64,6 +64,7 @@ BESIDE = {
     "backup-workers": dict.fromkeys(("dropped", "gradients", "staleness"), CLOCK),
     "d-psgd": {"halved": TRAINING},
     "ddp-by-hand": {"early": CLOCK},
+    "double-binary-tree": {"busiest": "of the ranks: each is compared"},
     "downpour": dict.fromkeys(
         ("oldest", "others", "straggler", "updates", "youngest"), CLOCK
     ),

@@ -200,6 +200,56 @@ def tree_all_reduce_rounds(ranks: Ranks) -> int:
     return 2 * floor_log2(2 * ranks - 1)
 
 
+# Double binary tree: half of the tensor up and down each of two heaps
+
+
+@formula
+def binary_tree_edges(ranks: Ranks, rank: Rank) -> int:
+    """Edges at place r of a binary tree of p: to its children, and to its parent.
+
+    Source: a heap: 2r+1 and 2r+2 are below r, if they are below p.
+    """
+    return min(2, max(0, ranks - 1 - 2 * rank)) + (0 if rank == 0 else 1)
+
+
+@formula
+def double_binary_tree_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: a half on each edge, in a tree and in its mirror image.
+
+    Source: Sanders et al. 2009: inside one tree, a rank is a leaf of the other.
+    """
+    return itemsize * (
+        -(-elements // 2) * binary_tree_edges(ranks, rank)
+        + elements // 2 * binary_tree_edges(ranks, ranks - 1 - rank)
+    )
+
+
+@formula
+def double_binary_tree_most(elements: Count, itemsize: Positive) -> int:
+    """Bytes that no rank exceeds: three times its larger half, once the other.
+
+    Source: Sanders et al. 2009: inside a tree up once and down twice, as a leaf once.
+    """
+    return itemsize * (3 * -(-elements // 2) + elements // 2)
+
+
+@formula
+def double_binary_tree_rounds(ranks: Ranks, pieces: Positive) -> int:
+    """Rounds of messages: two in each of k + lg p - 1 steps, up and down again.
+
+    Source: Sanders et al. 2009, at most 2 lg p + 2k for one direction. In a power of
+    two, one rank alone is at the lowest level, and each direction has an idle round.
+    """
+    q = floor_log2(ranks)
+    return (
+        2 * (ranks - 1) * pieces
+        if ranks < 3
+        else 4 * (pieces + q - 1) - (2 if 2**q == ranks else 0)
+    )
+
+
 # Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
 
 
