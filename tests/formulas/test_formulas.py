@@ -315,6 +315,19 @@ def test_ssp_gaps_are_those_of_a_simulated_run(s: int, k: int) -> None:
         assert f.ssp_gap(p, t, s, k) == gap(p, t, s, k), (p, t)
 
 
+# Hogwild
+
+
+@given(ranks, st.integers(0, 30), st.integers(0, 30), steps)
+def test_an_entry_keeps_one_increment_per_step_however_many_share_it(
+    p: int, apart: int, o: int, t: int
+) -> None:
+    s = apart + o
+    covered = {r * apart + i for r in range(p) for i in range(s)}
+    assert f.hogwild_applied(p, t, s, o) == t * len(covered)
+    assert f.hogwild_applied(p, t, s, 0) == p * t * s
+
+
 # Pipelines
 
 

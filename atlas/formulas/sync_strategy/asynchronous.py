@@ -111,3 +111,33 @@ def elastic_makespan(
     Source: derived from Zhang, Choromanska and LeCun 2015.
     """
     return period * downpour_makespan(ranks, duration // period, slowdown)
+
+
+# Hogwild: all ranks work; a step takes 1 second, of rank 0 longer
+
+
+@formula
+def hogwild_staleness(ranks: Ranks, slowdown: Positive) -> int:
+    """Greatest age of a gradient: meanwhile every other rank wrote several times.
+
+    Source: derived from Recht et al. 2011, algorithm 1: nobody waits.
+    """
+    return slowdown * (ranks - 1)
+
+
+@formula
+def hogwild_bytes() -> int:
+    """Bytes handed to the network: the name of the shared memory, once.
+
+    Source: Recht et al. 2011, section 3: processors share one memory.
+    """
+    return 8
+
+
+@formula
+def hogwild_applied(ranks: Ranks, steps: Count, support: Count, overlap: Count) -> int:
+    """Increments found where all load before any stores: one of those at an entry.
+
+    Source: derived from Recht et al. 2011, algorithm 1, without atomic additions.
+    """
+    return steps * (ranks * (support - overlap) + overlap)
