@@ -9,8 +9,8 @@ things can go wrong, and both grow with the entries that two updates share:
     stale    A reads x, B adds to x, A adds what it computed from the old x
     lost     A loads 5, B loads 5, A stores 6, B stores 6: one addition is gone
 
-The first is a matter of any asynchronous SGD: with p equal workers a gradient is
-p-1 updates old. The second needs an addition that is not atomic: load, add
+The first is a matter of any asynchronous SGD: with p equal workers a gradient
+is p-1 updates old. The second needs an addition that is not atomic: load, add
 and store as three steps. The paper assumes atomic additions. In PyTorch
 `x += step` is not atomic, and an addition is lost wherever two workers load
 an entry before the first of them stores it.
