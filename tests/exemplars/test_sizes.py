@@ -107,8 +107,11 @@ def one_by_one(sizes: Sizes) -> list[Sizes]:
 
 
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]
+#: On three ranks every night, on two with every change.
 CASES = [
-    pytest.param(t, p, id=f"{t.id}-{p}")
+    pytest.param(
+        t, p, id=f"{t.id}-{p}", marks=[pytest.mark.nightly] if p > min(EXAMPLES) else []
+    )
     for t in WRITTEN
     for p in EXAMPLES
     if p >= t.min_ranks and (t.max_ranks is None or p <= t.max_ranks)

@@ -96,6 +96,7 @@ def test_train_takes_its_sizes_by_keyword(technique: Technique) -> None:
     assert inspect.signature(train).return_annotation == Iterator[Step]
 
 
+@pytest.mark.nightly
 @each
 def test_every_step_is_told_and_claims_check_its_weights(technique: Technique) -> None:
     ranks = launch(on_rank, RANKS, technique.module, timeout=120)
