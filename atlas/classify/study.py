@@ -53,9 +53,11 @@ def keep(root: Path, found: Mapping[str, Found]) -> Path:
 
 
 def stale(atlas: Atlas) -> Iterator[str]:
-    """Techniques whose exemplar is not the one that was classified."""
+    """Recorded techniques whose exemplar is not the one that was classified."""
     kept = read(atlas.root)
     for t in written(atlas):
+        if not (atlas.root / "measurements" / "gloo" / f"{t.id}.json").is_file():
+            continue
         if kept.get(t.id, {}).get("source") != source_hash(atlas.root, t):
             yield t.id
 

@@ -10,6 +10,7 @@ import typer
 
 from atlas import record as records
 from atlas import taxonomy
+from atlas.classify import study
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.launch import LaunchError
@@ -148,7 +149,11 @@ def _record(
 
     with contextlib.redirect_stdout(sys.stderr):  # what the ranks print
         made = records.record(atlas.root, t, backend, tell)
-    return str(records.write(atlas.root, made).relative_to(atlas.root))
+        path = records.write(atlas.root, made)
+        if backend == "gloo" and t in study.written(atlas):
+            tell(f"placing {t.id}")
+            study.keep(atlas.root, {t.id: study.place(t, atlas.root)})
+    return str(path.relative_to(atlas.root))
 
 
 def _line(t: Technique, backend: str, error: Exception) -> str:

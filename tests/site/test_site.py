@@ -313,7 +313,14 @@ def test_rendering_twice_gives_the_same_bytes(made: dict[str, str | bytes]) -> N
 
 
 ORDER = ["The run, replayed", "How it works", "Predicted, then measured"]
-ORDER += ["As p grows", "The code", "Run it", "Break it", "In production"]
+ORDER += [
+    "Where its runs place it",
+    "As p grows",
+    "The code",
+    "Run it",
+    "Break it",
+    "In production",
+]
 ORDER += ["Who uses it", "Papers", "API"]
 UNWRITTEN = ["What its run will have to show", "In production", "Who uses it"]
 UNWRITTEN += ["Papers", "See also", "Write it"]
