@@ -173,9 +173,10 @@ def optimizer(logs: Logs) -> Answer:
         for rank in range(logs.size)
         if any(content(read) not in sent for read in logs.reads(rank)[1:])
     ]
-    if ages(logs) and apart:
+    served = ages(logs)
+    if served and apart:
         return Answer("per-worker", "workers computed with weights that no server had")
-    if ages(logs):
+    if served:
         return Answer("central", "workers computed with the servers' weights alone")
     found = _of_copies(logs)
     where = "central" if found.family == "synchronous" else "per-worker"

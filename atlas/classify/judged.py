@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atlas.classify.holding import shares
-from atlas.classify.shape import FAMILIES
+from atlas.classify.holding import share
+from atlas.classify.shape import families
 from atlas.taxonomy import Atlas, Technique
 
 #: Ledger category -> kind of state; what lives in a slow memory is elsewhere.
@@ -23,7 +23,16 @@ KINDS = {
     "slow_moments": "optimizer",
 }
 STATE = ("parameters", "gradients", "optimizer", "activations", "samples")
-WORDS = {"whole": "whole", "1/p": "1/p", "between": "partly", "none": "none"}
+#: What a rank holds under a family: the bytes that tell it from its neighbors.
+SIGNS = {
+    "replicated": ("parameters", "whole"),
+    "sharded": ("optimizer", "1/p"),
+    "intra-layer": ("parameters", "1/p"),
+    "inter-layer": ("parameters", "1/p"),
+    "expert-and-embedding": ("parameters", "1/p"),
+    "within-sample": ("samples", "1/p"),
+    "memory-tiers": ("optimizer", "elsewhere"),
+}
 
 
 @dataclass(frozen=True)
@@ -57,17 +66,27 @@ def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judg
             yield Judged(family.facet, family.id, seen["family"], seen["evidence"])
     seen = found["optimizer"]
     yield Judged("location", t.optimizer, seen["family"], seen["evidence"])
-    yield from _holds(t, found["held"])
+    holds = list(_holds(t, found["held"]))
+    yield from holds
+    yield from _home(atlas, t, holds)
+
+
+def _home(atlas: Atlas, t: Technique, holds: list[Judged]) -> Iterator[Judged]:
+    """Its home on the axis of distribution, by the bytes that are its sign."""
+    kind, word = SIGNS.get(t.family, ("", ""))
+    facet = atlas.families[f"{t.axis}/{t.family}"].facet
+    for j in holds:
+        if j.what == kind and j.measured is not None:
+            seen = t.family if j.measured == word else f"{kind} {j.measured}"
+            yield Judged(facet, t.family, seen, f"{kind}: {j.evidence}")
 
 
 def _topology(declared: str, seen: Mapping[str, Any]) -> Judged:
     shapes = seen["shapes"]
     if not shapes:
         return Judged("topology", declared, None, "no message was sent")
-    families = dict.fromkeys(f for shape in shapes for f in FAMILIES[shape])
-    return Judged(
-        "topology", declared, " or ".join(families), "messages: " + ", ".join(shapes)
-    )
+    told = "messages: " + ", ".join(shapes)
+    return Judged("topology", declared, " or ".join(families(shapes)), told)
 
 
 def _holds(t: Technique, held: Mapping[str, Mapping[str, int]]) -> Iterator[Judged]:
@@ -93,7 +112,6 @@ def _holds(t: Technique, held: Mapping[str, Mapping[str, int]]) -> Iterator[Judg
             yield Judged(kind, declared, word, "kept in a memory of its own")
             continue
         grown = a * 2 if kind in t.holds.grows else a
-        share = shares({kind: grown}, {kind: b})[kind]
         told = f"{a:,} bytes, and {b:,} on twice the ranks"
         told += " for twice as much" if kind in t.holds.grows else ""
-        yield Judged(kind, declared, WORDS[share.word], told)
+        yield Judged(kind, declared, share(grown, b), told)

@@ -1,7 +1,7 @@
 """Who sent to whom: the graph of messages, and the shape it has."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from atlas.classify.log import Entry
@@ -29,11 +29,10 @@ class Topology:
     edges: tuple[tuple[int, int, int], ...]  # from, to, bytes; without collectives
     group_bytes: int
 
-    @property
-    def families(self) -> tuple[str, ...]:
-        """The families that it may belong to."""
-        found = [family for shape in self.shapes for family in FAMILIES[shape]]
-        return tuple(dict.fromkeys(found))
+
+def families(shapes: Iterable[str]) -> tuple[str, ...]:
+    """The families that exchanges of these shapes may belong to."""
+    return tuple(dict.fromkeys(f for shape in shapes for f in FAMILIES[shape]))
 
 
 def topology(ranks: Sequence[Sequence[Entry]]) -> Topology:

@@ -70,7 +70,7 @@ def record(
     with _progress(len(pairs)) as (bar, task):
         for technique, backend in pairs:
             try:
-                written.append(_record(atlas, technique, backend, bar, task))
+                written += _record(atlas, technique, backend, bar, task)
             except (LaunchError, records.RecordError) as error:
                 failures.append(_line(technique, backend, error))
             bar.advance(task)
@@ -143,17 +143,20 @@ def _progress(total: int) -> Iterator[tuple["Progress", "TaskID"]]:
 
 def _record(
     atlas: Atlas, t: Technique, backend: str, bar: "Progress", task: "TaskID"
-) -> str:
+) -> list[str]:
+    """What was written: the record, and of a run on gloo where it stands."""
+
     def tell(text: str) -> None:
         bar.update(task, description=text)
 
     with contextlib.redirect_stdout(sys.stderr):  # what the ranks print
         made = records.record(atlas.root, t, backend, tell)
-        path = records.write(atlas.root, made)
+        written = [records.write(atlas.root, made)]
         if backend == "gloo" and t in study.written(atlas):
             tell(f"placing {t.id}")
-            study.keep(atlas.root, {t.id: study.place(t, atlas.root)})
-    return str(path.relative_to(atlas.root))
+            found = {t.id: study.place(t, atlas.root)}
+            written.append(study.keep(atlas.root, found))
+    return [str(path.relative_to(atlas.root)) for path in written]
 
 
 def _line(t: Technique, backend: str, error: Exception) -> str:

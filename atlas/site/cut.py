@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from atlas.classify.judged import STATE, Judged, judge
-from atlas.classify.kept import read
 from atlas.site import address
 from atlas.site.templating import macro
 from atlas.taxonomy import Technique
@@ -13,7 +12,14 @@ from atlas.views.context import Context
 HERE = "cut.md"
 PARTS = "cut.html.j2"
 #: The facets that a run can answer, as columns.
-COLUMNS = ("consistency", "pipelining", "credit", "location", "topology")
+COLUMNS: tuple[str, ...] = (
+    "consistency",
+    "pipelining",
+    "credit",
+    "location",
+    "topology",
+)
+COLUMNS += ("placement", "cut", "tier")
 #: How each is read off a run; the other facets are declared.
 MEASURED = {
     "consistency": "the versions of the weights, by their bits",
@@ -21,6 +27,7 @@ MEASURED = {
     "credit": "whether anything comes back from a later layer",
     "placement": "bytes on p ranks and on twice as many",
     "cut": "bytes on p ranks and on twice as many",
+    "tier": "bytes in a memory of their own",
     "topology": "who sent to whom",
 }
 
@@ -35,8 +42,7 @@ class Row:
 
 def rows(ctx: Context) -> list[Row]:
     """Every technique that was placed by runs, by its path."""
-    kept = read(ctx.root)
-    atlas = ctx.atlas
+    kept, atlas = ctx.placed, ctx.atlas
     found = sorted(atlas.techniques.values(), key=lambda t: t.path)
     return [
         Row(t, {j.what: j for j in judge(atlas, t, kept[t.id])})

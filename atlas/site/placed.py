@@ -4,7 +4,6 @@ from math import cos, pi, sin
 from typing import Any
 
 from atlas.classify.judged import judge
-from atlas.classify.kept import read
 from atlas.site.templating import macro
 from atlas.svg import short
 from atlas.taxonomy import Technique
@@ -16,7 +15,7 @@ RADIUS, MIDDLE = 62.0, 80.0
 
 def section(ctx: Context, t: Technique) -> str:
     """The answers that runs gave, and who sent to whom; nothing if it was not run."""
-    found = read(ctx.root).get(t.id)
+    found = ctx.placed.get(t.id)
     if found is None:
         return ""
     answers = [j for j in judge(ctx.atlas, t, found) if j.measured is not None]

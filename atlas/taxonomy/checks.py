@@ -6,19 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from atlas.taxonomy.kinds import (
-    Ambiguity,
-    Answer,
     Axis,
     Cell,
     Choose,
     Claim,
-    Column,
     Comparison,
-    Concept,
     Crosswalk,
-    Facet,
     Fact,
-    Family,
     Leaf,
     Mutant,
     Parallelism,
@@ -39,30 +33,16 @@ from atlas.taxonomy.sources import secondary
 from atlas.taxonomy.typed import Reader, one_of
 from atlas.taxonomy.yamlmarks import shown
 
-Named = (
-    Axis
-    | Facet
-    | Family
-    | Claim
-    | Mutant
-    | Question
-    | Answer
-    | Leaf
-    | Column
-    | Concept
-    | Ambiguity
-    | Comparison
-)
 
-
-def check_once(things: Iterable[Named], reader: Reader) -> None:
-    """No two of these have the same id."""
+def check_once(things: Iterable[Any], reader: Reader, name: str = "id") -> None:
+    """No two of these have the same id, or the same value of another key."""
     seen: set[str] = set()
     for thing in things:
-        if thing.id in seen:
-            what = f"id {shown(thing.id)} occurs twice"
-            reader.note(reader.place(thing, "id"), what, "each id once")
-        seen.add(thing.id)
+        value = getattr(thing, name)
+        if value in seen:
+            what = f"{name} {shown(value)} occurs twice"
+            reader.note(reader.place(thing, name), what, f"each {name} once")
+        seen.add(value)
 
 
 def check_facets(axis: Axis, reader: Reader) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
+from atlas.taxonomy.checks import check_once
 from atlas.taxonomy.tables import (
     Costs,
     Criteria,
@@ -21,17 +22,6 @@ from atlas.taxonomy.typed import Reader, one_of
 from atlas.taxonomy.yamlmarks import shown
 
 
-def check_once(things: Iterable[Any], name: str, reader: Reader) -> None:
-    """No two of these have the same value there."""
-    seen: set[str] = set()
-    for thing in things:
-        value = getattr(thing, name)
-        if value in seen:
-            what = f"{name} {shown(value)} occurs twice"
-            reader.note(reader.place(thing, name), what, f"each {name} once")
-        seen.add(value)
-
-
 def check_row(row: Row, reader: Reader) -> None:
     """A cell differs or is open, not both."""
     for dimension in row.open:
@@ -43,11 +33,11 @@ def check_row(row: Row, reader: Reader) -> None:
 
 def check_systems(made: Systems, reader: Reader) -> None:
     """Each system once; each word of its two columns explained, once, and used."""
-    check_once(made.rows, "name", reader)
-    check_once(made.rows, "system", reader)
+    check_once(made.rows, reader, "name")
+    check_once(made.rows, reader, "system")
     for column in ("scheduling", "topology"):
         words = getattr(made, column)
-        check_once(words, "word", reader)
+        check_once(words, reader, "word")
         known = [entry.word for entry in words]
         for row in made.rows:
             if (word := getattr(row, column)) not in known:
@@ -62,8 +52,8 @@ def check_systems(made: Systems, reader: Reader) -> None:
 
 def check_criteria(made: Criteria, reader: Reader) -> None:
     """Ids once; no row has a cell in a column that is not there."""
-    check_once(made.columns, "id", reader)
-    check_once(made.rows, "technique", reader)
+    check_once(made.columns, reader)
+    check_once(made.rows, reader, "technique")
     known = [column.id for column in made.columns]
     for row in made.rows:
         for column in row.cells:
@@ -90,7 +80,7 @@ def check_delay(delay: Delay, reader: Reader) -> None:
 def check_delays(made: Delays, reader: Reader) -> None:
     """Ids once; every network has a panel for every model."""
     for things in (made.patterns, made.networks, made.models):
-        check_once(things, "id", reader)
+        check_once(things, reader)
     known = [model.id for model in made.models]
     for network in made.networks:
         where = reader.place(network, "highest")
@@ -105,11 +95,11 @@ def check_delays(made: Delays, reader: Reader) -> None:
 
 
 def check_costs(made: Costs, reader: Reader) -> None:
-    check_once(made.rows, "id", reader)
+    check_once(made.rows, reader)
 
 
 def check_experiments(made: Experiments, reader: Reader) -> None:
-    check_once(made.rows, "model", reader)
+    check_once(made.rows, reader, "model")
 
 
 def check_remark(remark: Remark, reader: Reader) -> None:
@@ -118,7 +108,7 @@ def check_remark(remark: Remark, reader: Reader) -> None:
 
 
 def check_remarks(made: Remarks, reader: Reader) -> None:
-    check_once(made.rows, "remark", reader)
+    check_once(made.rows, reader, "remark")
 
 
 def check_either(thing: Any, one: str, other: str, reader: Reader) -> None:

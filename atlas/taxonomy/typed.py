@@ -117,6 +117,13 @@ def _fields(cls: type) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
     return {f.name.rstrip("_"): (hints[f.name], f) for f in listed}
 
 
+@functools.cache
+def _parts(hint: Any) -> tuple[bool, Any, tuple[Any, ...]]:
+    """Of an annotation: whether it is a dataclass, its origin, its arguments."""
+    record = dataclasses.is_dataclass(hint)
+    return record, typing.get_origin(hint), typing.get_args(hint)
+
+
 def _optional(f: dataclasses.Field[Any]) -> bool:
     missing = dataclasses.MISSING
     return f.default is not missing or f.default_factory is not missing
@@ -178,8 +185,8 @@ class Reader:
 
     def value(self, node: Node, hint: Any) -> Any:
         """The value a node holds, read as `hint`; BAD, and a problem, if it is not."""
-        origin, args = typing.get_origin(hint), typing.get_args(hint)
-        if dataclasses.is_dataclass(hint):
+        record, origin, args = _parts(hint)
+        if record:
             return self.record(node, typing.cast(type, hint))
         if origin is Annotated:
             return self._annotated(node, args[0], args[1:])

@@ -8,11 +8,13 @@ hostile file costs no more than reading it up to its first offence.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from yaml.resolver import Resolver
@@ -24,8 +26,7 @@ _NUMBER = re.compile(r"[-+]?(\d[\d_]*)?\.?\d+([eE][-+]?\d+)?")
 _resolver = Resolver()
 
 
-@dataclass(frozen=True, order=True)
-class Mark:
+class Mark(NamedTuple):
     """A place in a file, counted from 1 as editors do."""
 
     line: int = 1
@@ -46,8 +47,7 @@ class Problem:
         return f"{at}: {self.what}: expected {self.expected}"
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(NamedTuple):
     """A single value, as written; `guessed` is what YAML would turn it into."""
 
     mark: Mark
@@ -173,21 +173,24 @@ def _build(text: str, file: str) -> tuple[Node, list[Problem]]:
 
 def _refuse_excess(event: yaml.Event, file: str, *, depth: int, second: bool) -> None:
     """Refuse what YAML has and the taxonomy does not need."""
+    found = _excess(event, depth=depth, second=second)
+    if found is not None:
+        raise Refused(Problem(file, _mark(event), *found))
 
-    def refuse(what: str, expected: str) -> Refused:
-        return Refused(Problem(file, _mark(event), what, expected))
 
+def _excess(event: yaml.Event, *, depth: int, second: bool) -> tuple[str, str] | None:
     if isinstance(event, yaml.AliasEvent):
-        raise refuse(f"alias *{event.anchor}", "the value written out")
+        return f"alias *{event.anchor}", "the value written out"
     if isinstance(event, yaml.DocumentStartEvent) and second:
-        raise refuse("a second document", "one document a file")
-    if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
+        return "a second document", "one document a file"
+    if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
         if event.anchor:
-            raise refuse(f"anchor &{event.anchor}", "the value written out")
+            return f"anchor &{event.anchor}", "the value written out"
         if event.tag:
-            raise refuse(f"tag {shown(event.tag)}", "a plain value")
+            return f"tag {shown(event.tag)}", "a plain value"
         if depth >= DEEPEST:
-            raise refuse("nested too deep", f"at most {DEEPEST} levels")
+            return "nested too deep", f"at most {DEEPEST} levels"
+    return None
 
 
 def _node(event: yaml.Event) -> Node | None:
@@ -202,6 +205,7 @@ def _node(event: yaml.Event) -> Node | None:
     return None
 
 
+@functools.cache
 def _guess(text: str, plain: bool) -> str | None:
     """What YAML (1.1 or 1.2) would make of this text, unless that is a string."""
     if not plain or len(text) > 60:  # no longer a word, a number or a date

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atlas import record, taxonomy
+from atlas.classify import kept
 from atlas.mutants.score import Score, scores
 from atlas.taxonomy import Atlas, Claim, Technique
 from atlas.verdict import Verdict, judge
@@ -107,10 +108,15 @@ class Context:
         return scores(self.root)
 
     @cached_property
+    def placed(self) -> dict[str, Json]:
+        """Where its runs place each technique."""
+        return kept.read(self.root)
+
+    @cached_property
     def notebooks(self) -> dict[str, str]:
         """The text of every executed notebook, by name."""
-        kept = sorted((self.root / "measurements" / "notebooks").glob("*.ipynb"))
-        return {path.stem: path.read_text(encoding="utf-8") for path in kept}
+        found = sorted((self.root / "measurements" / "notebooks").glob("*.ipynb"))
+        return {path.stem: path.read_text(encoding="utf-8") for path in found}
 
     def of_family(self, axis: str, family: str) -> list[Technique]:
         """Techniques at home in a family, oldest first."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from atlas import taxonomy
-from atlas.classify import classify, shares, study
-from atlas.classify.judged import judge
+from atlas.classify import classify, share, study
+from atlas.classify.judged import SIGNS, judge
 from atlas.classify.shape import shape
 from atlas.taxonomy import Technique
 
@@ -240,12 +240,12 @@ def test_several_lines_are_lines() -> None:
 
 @pytest.mark.parametrize(
     ("fewer", "more", "word"),
-    [(100, 100, "whole"), (100, 50, "1/p"), (100, 75, "between"), (0, 0, "none")],
+    [(100, 100, "whole"), (100, 50, "1/p"), (100, 75, "partly"), (0, 0, "none")],
 )
 def test_bytes_on_twice_the_ranks_tell_who_holds_what(
     fewer: int, more: int, word: str
 ) -> None:
-    assert shares({"x": fewer}, {"x": more})["x"].word == word
+    assert share(fewer, more) == word
 
 
 # Every exemplar
@@ -278,6 +278,7 @@ def test_every_facet_that_can_be_measured_is_measured_somewhere() -> None:
             if facet.id in ("consistency", "pipelining", "credit", "topology"):
                 for f in facet.families:
                     assert (facet.id, f.id) in seen, f.path
+    assert set(SIGNS) <= {declared for _, declared in seen}
 
 
 @pytest.mark.parametrize("name", ["downpour", "zero-3", "weight-stashing"])
