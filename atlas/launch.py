@@ -323,6 +323,13 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _ended(code: int) -> str:
+    """How a process that said nothing ended."""
+    if code < 0:
+        return f"it was killed by {signal.Signals(-code).name}"
+    return f"it said nothing, and left with {code}"
+
+
 class _Server:
     """The process that starts the ranks, and the socket to it."""
 
@@ -332,11 +339,13 @@ class _Server:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         mode = ["warm" if warm else "cold", "emulated" if emulate else "real"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        command = [sys.executable, "-m", "atlas.ranks", "server", str(theirs.fileno())]
-        with theirs:
+        command = [sys.executable, "-m", "atlas.ranks", "server"]
+        watched, life = os.pipe()
+        self.life = os.fdopen(life, "wb")  # nothing is written: it closes when we end
+        with theirs, os.fdopen(watched):
             self.process = subprocess.Popen(
-                [*command, *mode],
-                pass_fds=[theirs.fileno()],
+                [*command, str(theirs.fileno()), str(watched), *mode],
+                pass_fds=[theirs.fileno(), watched],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self.errors,
@@ -369,7 +378,7 @@ class _Server:
             self.errors.seek(0)
             said = self.errors.read().decode(errors="replace").strip()
             self.close()
-            last = said.splitlines()[-1] if said else "it said nothing"
+            last = said.splitlines()[-1] if said else _ended(self.process.returncode)
             raise LaunchError(f"the rank server ended: {last}", said) from None
 
     @property
@@ -378,6 +387,7 @@ class _Server:
 
     def close(self) -> None:
         self.control.close()
+        self.life.close()
         self.process.wait()
         self.errors.close()
 

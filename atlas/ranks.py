@@ -98,11 +98,11 @@ def receive(sock: socket.socket, most_fds: int = 0) -> tuple[Any, list[int]]:
     return pickle.loads(data), fds  # noqa: S301 - from our own launcher or rank
 
 
-def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
-    """Start ranks on request until the launcher is gone."""
+def serve(control: socket.socket, life: int, *, warm: bool, emulate: bool) -> None:
+    """Start ranks on request until the launcher is gone, which closes `life`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher answers Ctrl-C
     if warm:
-        with _watched(control):
+        with _watched(life):
             _preload(emulate)
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -122,7 +122,7 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
                 break
             if order == "import":
                 if warm:
-                    with _watched(control):
+                    with _watched(life):
                         _import(what)
                 send(control, "imported")
             elif order == "start":
@@ -142,23 +142,24 @@ def serve(control: socket.socket, *, warm: bool, emulate: bool) -> None:
 
 
 @contextlib.contextmanager
-def _watched(control: socket.socket) -> Iterator[None]:
+def _watched(life: int) -> Iterator[None]:
     """End with the launcher at once, whatever an import is doing then.
 
-    The launcher says nothing meanwhile, so that the only news of its socket is its
-    end. The kernel signals it, and nobody handles the signal: Python would do so
-    only when a call into C returns. (Linux; elsewhere the end is seen afterwards.)
+    Nobody ever writes to this pipe, so that its only news is the launcher's end. The
+    kernel signals it, and nobody handles the signal: Python would do so only when a
+    call into C returns. (Linux; elsewhere the end is seen afterwards.) The socket of
+    orders will not do: the kernel wakes us to read an order before it signals it.
     """
-    number, flags = control.fileno(), fcntl.fcntl(control, fcntl.F_GETFL)
+    flags = fcntl.fcntl(life, fcntl.F_GETFL)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if select.select([number], [], [], 0)[0]:  # it went before we watched
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if select.select([life], [], [], 0)[0]:  # it went before we watched
         os._exit(0)
     try:
         yield
     finally:
-        fcntl.fcntl(number, fcntl.F_SETFL, flags)
+        fcntl.fcntl(life, fcntl.F_SETFL, flags)
 
 
 def _preload(emulate: bool) -> None:
@@ -259,10 +260,11 @@ def _work(job: Job) -> tuple[int, tuple[str, Any]]:
 
 
 def main(arguments: list[str]) -> None:
-    """`server FD warm|cold real|emulated`, or `rank FD SERVER-PID`."""
+    """`server FD LIFE warm|cold real|emulated`, or `rank FD SERVER-PID`."""
     if arguments[0] == "server":
-        control = socket.socket(fileno=int(arguments[1]))
-        serve(control, warm=arguments[2] == "warm", emulate=arguments[3] == "emulated")
+        control, life = socket.socket(fileno=int(arguments[1])), int(arguments[2])
+        warm, emulate = arguments[3] == "warm", arguments[4] == "emulated"
+        serve(control, life, warm=warm, emulate=emulate)
     else:
         die_with_parent(int(arguments[2]))
         _rank(socket.socket(fileno=int(arguments[1])))

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -257,3 +259,29 @@ def test_an_exemplar_without_torchrun_says_how_to_start_it(tmp_path: Path) -> No
     start = "start it with: torchrun --standalone --nproc-per-node 4 -m "
     assert (code, out, err) == (1, "", f"{start}{MODULE}\n")
     assert (ROOT / f"{MODULE.replace('.', '/')}.py").exists()
+
+
+WATCH = """
+import os, socket, sys, time
+from atlas.ranks import _watched
+ours, theirs = socket.socketpair()
+watched, life = os.pipe()
+with _watched(watched):
+    theirs.send(b"an order")
+    print(ours.recv(8).decode(), flush=True)
+    os.close(life)
+    time.sleep(60)
+print("it lived on")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is seen afterwards")
+def test_an_import_ends_with_the_launcher_and_not_with_an_order() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("an order\n", -signal.SIGIO), done.stderr
