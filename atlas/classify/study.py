@@ -1,7 +1,7 @@
-"""Classifies every exemplar by its runs; measurements/studies/classification.json."""
+"""Classifies every exemplar by its runs; measurements/studies/classification/."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,15 +41,13 @@ def written(atlas: Atlas) -> list[Technique]:
     ]
 
 
-def keep(root: Path, found: Mapping[str, Found]) -> Path:
-    """Write it beside those that were not run now."""
-    made = {
-        "recorded": datetime.now(UTC).date().isoformat(),
-        "techniques": {**read(root), **found},
-    }
+def keep(root: Path, technique: str, found: Found) -> Path:
+    """Write it down, with the day."""
+    made = {"recorded": datetime.now(UTC).date().isoformat(), **found}
     text = json.dumps(made, indent=1, sort_keys=True) + "\n"
-    write_text(root / PLACE, compact(text))
-    return root / PLACE
+    path = root / PLACE / f"{technique}.json"
+    write_text(path, compact(text))
+    return path
 
 
 def stale(atlas: Atlas) -> Iterator[str]:
@@ -74,6 +72,6 @@ def main(names: list[str]) -> int:
     todo = chosen(atlas, names)
     for n, technique in enumerate(todo, 1):
         print(f"\r\033[K{n} of {len(todo)}: {technique.id}", end="", flush=True)
-        keep(atlas.root, {technique.id: place(technique, atlas.root)})
+        keep(atlas.root, technique.id, place(technique, atlas.root))
     print(f"\r\033[Kkept in {PLACE}: {len(todo)} techniques")
     return 0

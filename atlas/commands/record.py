@@ -154,8 +154,8 @@ def _record(
         written = [records.write(atlas.root, made)]
         if backend == "gloo" and t in study.written(atlas):
             tell(f"placing {t.id}")
-            found = {t.id: study.place(t, atlas.root)}
-            written.append(study.keep(atlas.root, found))
+            found = study.place(t, atlas.root)
+            written.append(study.keep(atlas.root, t.id, found))
     return [str(path.relative_to(atlas.root)) for path in written]
 
 

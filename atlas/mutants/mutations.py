@@ -33,9 +33,14 @@ class Mutation:
     instead: ast.AST = field(repr=False, compare=False)
 
     @property
+    def change(self) -> str:
+        """What was written, and what is written instead."""
+        return f"{self.was}  ->  {self.now}"
+
+    @property
     def diff(self) -> str:
-        """The change as one line."""
-        return f"{self.where}:{self.line}: {self.was}  ->  {self.now}"
+        """The change with its place, as one line."""
+        return f"{self.where}:{self.line}: {self.change}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-PLACE = Path("measurements") / "studies" / "mutation.json"
+PLACE = Path("measurements") / "studies" / "mutation"
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,15 @@ class Score:
 
 def scores(root: Path) -> dict[str, Score]:
     """Technique -> score, of those that were tried; empty before the first study."""
-    path = root / PLACE
-    if not path.is_file():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))["techniques"]
-    return {
-        name: Score(
-            kept["mutants"],
-            kept["killed"],
-            kept["equivalent"],
-            tuple(f"{s['was']}  ->  {s['now']}" for s in kept["survived"]),
-            kept["source"],
-        )
-        for name, kept in found.items()
-    }
+    return {path.stem: _score(path) for path in sorted((root / PLACE).glob("*.json"))}
+
+
+def _score(path: Path) -> Score:
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return Score(
+        kept["mutants"],
+        kept["killed"],
+        kept["equivalent"],
+        tuple(f"{s['was']}  ->  {s['now']}" for s in kept["survived"]),
+        kept["source"],
+    )

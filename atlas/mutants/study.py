@@ -1,4 +1,4 @@
-"""All mutations on trial, and measurements/studies/mutation.json, which keeps them."""
+"""All mutations on trial, and measurements/studies/mutation/, which keeps them."""
 
 import json
 import multiprocessing
@@ -147,6 +147,10 @@ def summary(root: Path, technique: Technique, cases: Sequence[Case]) -> Json:
     alike = len(cases) - len(killed) - len(survived)
     return {
         "source": record.source_hash(root, technique),
+        "recorded": datetime.now(UTC).date().isoformat(),
+        "ranks": list(trial.RANKS),
+        "deadline": trial.DEADLINE,
+        "torch": version("torch").split("+")[0],
         "mutants": len(cases),
         "killed": len(killed),
         "killed_by": dict(sorted(Counter(c.outcome.by for c in killed).items())),
@@ -171,31 +175,9 @@ def keep(root: Path, cases: Iterable[Case]) -> Path:
     for case in cases:
         if not case.broken:
             by[case.technique].append(case)
-    atlas = taxonomy.load(root)
-    old = read(root).get("techniques", {})
-    kept = {name: old[name] for name in old if name in atlas.techniques}
-    made = {
-        name: summary(root, atlas.techniques[name], found) for name, found in by.items()
-    }
-    study = {
-        "recorded": datetime.now(UTC).date().isoformat(),
-        "ranks": list(trial.RANKS),
-        "deadline": trial.DEADLINE,
-        "torch": version("torch").split("+")[0],
-        "techniques": {**kept, **made},
-    }
-    text = json.dumps(study, indent=1, sort_keys=True) + "\n"
-    record.write_text(root / PLACE, record.compact(text))
+    techniques = taxonomy.load(root).techniques
+    for name, found in by.items():
+        made = summary(root, techniques[name], found)
+        text = json.dumps(made, indent=1, sort_keys=True) + "\n"
+        record.write_text(root / PLACE / f"{name}.json", record.compact(text))
     return root / PLACE
-
-
-def read(root: Path) -> Json:
-    """The study, or an empty one."""
-    try:
-        found = json.loads((root / PLACE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise record.RecordError(f"{PLACE}: {error}") from None
-    assert isinstance(found, dict)
-    return found

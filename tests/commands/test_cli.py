@@ -846,7 +846,7 @@ def test_record_writes_and_names_what_it_wrote(recorded: dict[str, Any]) -> None
     wrote, listed = recorded["said"]
     assert wrote["code"] == 0, wrote["err"]
     names = [f"measurements/{mode}/{RING}.json" for mode in ("gloo", "dry")]
-    names.insert(1, "measurements/studies/classification.json")
+    names.insert(1, f"measurements/studies/classification/{RING}.json")
     assert wrote["out"].splitlines() == [f"wrote {name}" for name in names]
     (technique,) = [t for t in json.loads(listed["out"]) if t["id"] == RING]
     assert technique["proven"]["gloo"]["ranks"] == [1, 2, 3, 4, 8]

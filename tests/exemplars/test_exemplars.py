@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import warm
+from daily import allowed, marks, one_of
 
 from atlas import emulate, record
 from atlas import measure as measuring
@@ -23,22 +24,25 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]
 
 
-#: From this many ranks on, real or dry, a run is left to the night: what it counts is
-#: the same formula at another number.
-MANY = {"gloo": 8, "dry": 1024}
-
-
-def cases(counts: tuple[int, ...] | None = None) -> list[object]:
-    """(technique, rank count), for the counts a technique allows or counts dry."""
-    many = MANY["dry" if counts is None else "gloo"]
+def cases(
+    written: list[tuple[Technique, list[int]]], daily: Callable[[list[int]], list[int]]
+) -> list[object]:
+    """(technique, rank count); those that are not daily are left to the night."""
     return [
-        pytest.param(
-            t, p, id=f"{t.id}-{p}", marks=[pytest.mark.nightly] if p >= many else []
-        )
-        for t in WRITTEN
-        for p in (t.dry if counts is None else counts)
-        if p >= t.min_ranks and (t.max_ranks is None or p <= t.max_ranks)
+        pytest.param(t, p, id=f"{t.id}-{p}", marks=marks(p in daily(counts)))
+        for t, counts in written
+        for p in counts
     ]
+
+
+def on(*counts: int) -> list[tuple[Technique, list[int]]]:
+    """Every technique, with those of these rank counts that it can have."""
+    return [(t, allowed(t, counts)) for t in WRITTEN]
+
+
+def odd(counts: list[int]) -> list[int]:
+    """Three ranks tell the most: nothing divides evenly, and both neighbors differ."""
+    return [3] if 3 in counts else counts[-1:]
 
 
 def check(technique: Technique, ranks: int, mode: str) -> None:
@@ -48,12 +52,15 @@ def check(technique: Technique, ranks: int, mode: str) -> None:
     assert any(v.ok for v in verdicts), "nothing was judged"
 
 
-@pytest.mark.parametrize(("technique", "ranks"), cases((1, 2, 3, 4, 8)))
+@pytest.mark.parametrize(("technique", "ranks"), cases(on(1, 2, 3, 4, 8), odd))
 def test_claims_hold_on_gloo(technique: Technique, ranks: int) -> None:
     check(technique, ranks, "gloo")
 
 
-@pytest.mark.parametrize(("technique", "ranks"), cases())
+@pytest.mark.parametrize(
+    ("technique", "ranks"),
+    cases([(t, list(t.dry)) for t in WRITTEN], lambda counts: [min(counts)]),
+)
 def test_counts_hold_dry(technique: Technique, ranks: int) -> None:
     check(technique, ranks, "dry")
 
@@ -62,13 +69,13 @@ def test_counts_hold_dry(technique: Technique, ranks: int) -> None:
 @pytest.mark.skipif(
     emulate.unavailable() is not None, reason=str(emulate.unavailable())
 )
-@pytest.mark.parametrize(("technique", "ranks"), cases((2, 4)))
+@pytest.mark.parametrize(("technique", "ranks"), cases(on(2, 4), lambda c: c[-1:]))
 def test_claims_hold_on_the_emulated_gpu(technique: Technique, ranks: int) -> None:
     check(technique, ranks, "emulated")
 
 
 @pytest.mark.nccl
-@pytest.mark.parametrize(("technique", "ranks"), cases(tuple(range(1, 17))))
+@pytest.mark.parametrize(("technique", "ranks"), cases(on(*range(1, 17)), list))
 def test_claims_hold_on_nccl(technique: Technique, ranks: int) -> None:
     import torch
 
@@ -79,7 +86,11 @@ def test_claims_hold_on_nccl(technique: Technique, ranks: int) -> None:
 
 @pytest.mark.parametrize(
     ("technique", "mutant"),
-    [pytest.param(t, m, id=f"{t.id}-{m.id}") for t in WRITTEN for m in t.mutants],
+    [
+        pytest.param(t, m, id=f"{t.id}-{m.id}", marks=marks(m == one_of(t, t.mutants)))
+        for t in WRITTEN
+        for m in t.mutants
+    ],
 )
 def test_mutants_are_caught(technique: Technique, mutant: Mutant) -> None:
     found = measuring.try_mutant(ROOT, technique, mutant, record.SHOWN)
@@ -180,7 +191,14 @@ def test_a_warm_python_ends_as_a_cold_one_would(
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize("name", ["ring-all-reduce", "zero-3", "local-sgd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ring-all-reduce",
+        pytest.param("zero-3", marks=pytest.mark.nightly),
+        pytest.param("local-sgd", marks=pytest.mark.nightly),
+    ],
+)
 def test_the_torchrun_line_runs_where_no_python_is_warm(name: str) -> None:
     """One of each axis: the whole line with interpreters that start from nothing."""
     ranks, module = torchrun_line(load(ROOT).techniques[name])

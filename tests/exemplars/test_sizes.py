@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from daily import allowed, marks
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -17,8 +18,8 @@ from atlas.taxonomy import Technique, load
 from atlas.verdict import judge
 
 ROOT = Path(__file__).resolve().parents[2]
-#: How many examples are drawn on how many ranks.
-EXAMPLES = {2: 2, 3: 1}
+#: How many examples are drawn on how many ranks; on two with every change.
+EXAMPLES = {2: 1, 3: 2}
 #: Other sizes than the largest are tried: twice the default takes twice as long.
 MOST = 2
 
@@ -107,15 +108,12 @@ def one_by_one(sizes: Sizes) -> list[Sizes]:
 
 
 WRITTEN = [t for t in load(ROOT).techniques.values() if (ROOT / t.exemplar).exists()]
-#: On three ranks every night, on two with every change.
 CASES = [
-    pytest.param(
-        t, p, id=f"{t.id}-{p}", marks=[pytest.mark.nightly] if p > min(EXAMPLES) else []
-    )
+    pytest.param(t, p, id=f"{t.id}-{p}", marks=marks(p == counts[0]))
     for t in WRITTEN
-    for p in EXAMPLES
-    if p >= t.min_ranks and (t.max_ranks is None or p <= t.max_ranks)
     if defaults(t)  # that all have some, test_exemplar_rules.py checks
+    for counts in [allowed(t, EXAMPLES)]
+    for p in counts
 ]
 
 
