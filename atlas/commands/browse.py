@@ -7,7 +7,7 @@ import typer
 
 from atlas import taxonomy
 from atlas.commands import common, filters
-from atlas.commands.common import Json
+from atlas.commands.common import Json, Wrong
 from atlas.taxonomy import Atlas, Axis, System, Technique
 
 if TYPE_CHECKING:
@@ -93,6 +93,15 @@ TopologyOption = Annotated[
         autocompletion=filters.complete(filters.TOPOLOGY),
     ),
 ]
+WithoutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--without-exemplar",
+        help="Techniques of this axis that nobody has written an exemplar for yet.",
+        metavar="AXIS",
+        autocompletion=common.complete_axis,
+    ),
+]
 StatusOption = Annotated[
     str | None,
     typer.Option(
@@ -115,6 +124,7 @@ def list_(
     optimizer: OptimizerOption = None,
     topology: TopologyOption = None,
     status: StatusOption = None,
+    without_exemplar: WithoutOption = None,
     json: Json = False,
 ) -> None:
     """List techniques and what is proven about each, or list systems.
@@ -135,6 +145,7 @@ def list_(
     atlas list --uses ring-all-reduce --year 2018..
     atlas list --parallelism tensor --parallelism pipeline --status active
     atlas list --techniques --uses zero-1
+    atlas list --without-exemplar sync-strategy
     """
     atlas = taxonomy.load()
     asked = filters.check(
@@ -149,19 +160,28 @@ def list_(
         optimizer=optimizer,
         topology=topology,
         status=status,
+        without_exemplar=without_exemplar,
     )
-    if asked.only_systems_have if systems is None else systems:
+    if systems and without_exemplar:
+        raise Wrong("--systems have no exemplars: leave out --without-exemplar")
+    if systems is None:
+        systems = asked.only_systems_have and not without_exemplar
+    if systems:
         _systems(atlas, asked.systems(atlas), axis, json)
     else:
-        _techniques(atlas, asked.techniques(atlas), json)
+        _techniques(atlas, asked.techniques(atlas), without_exemplar, json)
 
 
 # Techniques
 
 
-def _techniques(atlas: Atlas, found: list[Technique], json: bool) -> None:
+def _techniques(
+    atlas: Atlas, found: list[Technique], without: str | None, json: bool
+) -> None:
     if json:
         common.print_json([_plain(atlas, t) for t in found])
+    elif not found and without:
+        typer.echo(f"no technique of {without} that matches lacks an exemplar")
     elif not found:
         typer.echo("no technique matches; atlas list shows all")
     else:

@@ -73,6 +73,7 @@ class Filters:
     optimizer: str | None = None
     topology: str | None = None
     status: str | None = None
+    without_exemplar: str | None = None
 
     @property
     def only_systems_have(self) -> bool:
@@ -93,7 +94,11 @@ class Filters:
             together = {use.technique for s in users for use in s.uses}
         together -= set(self.uses)
         every = atlas.techniques.values()
-        return [t for t in every if t.id in together and self._technique(t)]
+        found = [t for t in every if t.id in together and self._technique(t)]
+        if self.without_exemplar is None:
+            return found
+        inside = [t for t in found if t.axis == self.without_exemplar]
+        return [t for t in inside if not common.written(atlas, t)]
 
     def _technique(self, t: Technique) -> bool:
         words = (t.id, t.name, t.summary, t.use_when, t.avoid_when, t.pros, t.cons)
@@ -152,9 +157,11 @@ def check(
     optimizer: str | None,
     topology: str | None,
     status: str | None,
+    without_exemplar: str | None,
 ) -> Filters:
     """The filters, or one line about the first that cannot be."""
     _check_place(atlas, axis, family)
+    _check_place(atlas, without_exemplar, None)
     for name in survey:
         _one_of("survey", name, atlas.surveys)
     for name in parallelism:
@@ -178,6 +185,7 @@ def check(
         optimizer=optimizer,
         topology=topology,
         status=status,
+        without_exemplar=without_exemplar,
     )
 
 

@@ -176,6 +176,17 @@ def test_stats_count_what_is_there() -> None:
 
 
 @pytest.mark.usefixtures("loaded")
+def test_list_names_what_has_no_exemplar_yet() -> None:
+    known = taxonomy.load()
+    missing = []
+    for axis in known.axes:
+        said = atlas("list", "--without-exemplar", axis.id, "--json").stdout
+        missing += [entry["id"] for entry in strict(said)]
+    written = [t for t in known.techniques.values() if (ROOT / t.exemplar).exists()]
+    assert sorted(missing) == sorted(known.techniques.keys() - {t.id for t in written})
+
+
+@pytest.mark.usefixtures("loaded")
 def test_stats_meet_what_was_set_out() -> None:
     counted = strict(atlas("stats", "--json").stdout)
     for name, least in counted["targets"].items():
@@ -770,6 +781,11 @@ def test_what_ranks_print_stays_out_of_the_json(
         (["record", RING, "--all"], "give only one"),
         (["list", "--axis", "sync"], "did you mean sync-strategy?"),
         (["list", "--family", "shard"], "did you mean sharded"),
+        (["list", "--without-exemplar", "sync"], "did you mean sync-strategy?"),
+        (
+            ["list", "--systems", "--without-exemplar", "sync-strategy"],
+            "--systems have no exemplars: leave out --without-exemplar",
+        ),
         (["run", RING, "--mutant", "qqqq"], "there is no mutant"),
         (["run", RING, "elements"], f"elements: expected NAME=VALUE; {RING} has"),
         (["run", RING, "element=3"], "no such size; did you mean elements?"),
