@@ -63,8 +63,24 @@ VARIABLES = {
     # die with SIGILL. One step below AMX they run everywhere.
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
 }
+#: These tests are about gloo: with a GPU in sight, plain ranks would be NCCL's.
+HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 #: A hang on NCCL leaves each rank's last operations here.
 FLIGHT = KEPT / "flight"
+#: Devices are counted without the driver; only using one shows whether it is too old.
+ASK_GPUS = """
+import json, torch
+found = {"torch": torch.__version__, "cuda": torch.version.cuda, "problem": ""}
+found["count"] = torch.cuda.device_count()
+try:
+    if found["count"]:
+        torch.zeros(1, device="cuda")
+        found["name"] = torch.cuda.get_device_name()
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+except Exception as error:
+    found["problem"] = str(error).splitlines()[0]
+print(json.dumps(found))
+"""
 NCCL_VARIABLES = {
     "NCCL_DEBUG": "WARN",
     "TORCH_FR_BUFFER_SIZE": "2000",
@@ -256,13 +272,13 @@ def docs(s: nox.Session) -> None:
 @session
 def tests(s: nox.Session) -> None:
     """Run every test but those that need a browser, a GPU or a night."""
-    run(s, "atlas", *TESTS, *s.posargs)
+    run(s, "atlas", *TESTS, *s.posargs, **HIDDEN)
 
 
 @session
 def nightly(s: nox.Session) -> None:
     """Run those too that take longer: every torchrun line, 8 ranks, 1024 dry ones."""
-    run(s, "atlas", *NIGHTLY, *s.posargs)
+    run(s, "atlas", *NIGHTLY, *s.posargs, **HIDDEN)
 
 
 @session
@@ -271,7 +287,7 @@ def soak(s: nox.Session) -> None:
     note = KEPT / "started.txt"
     note.unlink(missing_ok=True)
     every = [*TESTS, "-x", "-q"]
-    run(s, "atlas", *every, "--note", str(note), *s.posargs)
+    run(s, "atlas", *every, "--note", str(note), *s.posargs, **HIDDEN)
     files = sorted({line.partition("::")[0] for line in note.read_text().splitlines()})
     often = [file for file in files if Path(file).stem in OFTEN]
     rest = [file for file in files if file not in often]
@@ -280,7 +296,7 @@ def soak(s: nox.Session) -> None:
             continue
         # In one word: pytest would take a file's name alone for what is to be tested.
         repeat = [f"--noted={note}", "--count", str(count)]
-        run(s, "atlas", *every, *repeat, *s.posargs, *chosen)
+        run(s, "atlas", *every, *repeat, *s.posargs, *chosen, **HIDDEN)
 
 
 @session
@@ -353,11 +369,16 @@ def mutants(s: nox.Session) -> None:
 def gpu(s: nox.Session) -> None:
     """Run the NCCL tests and the notebooks on this machine's GPUs."""
     python = str(environment("atlas") / "bin" / "python")
-    ask = "import torch; print(torch.__version__, torch.cuda.device_count())"
-    version, count = str(s.run(python, "-c", ask, silent=True)).split()
-    if not int(count):
-        s.error(f"no GPU: torch {version} sees none; this session needs 2 or more")
-    say(f"torch {version}, {count} GPUs")
+    found = json.loads(str(s.run(python, "-c", ASK_GPUS, silent=True)))
+    if found["count"] < 2:
+        s.error("torch {torch} sees {count} GPUs: 2 or more are needed".format(**found))
+    if found["problem"]:
+        s.error(
+            "torch {torch} for CUDA {cuda} cannot use the {count} GPUs: {problem}; "
+            "update the driver, or install torch for an older CUDA from PyTorch's own "
+            "index into .nox/atlas".format(**found)
+        )
+    say("torch {torch}, CUDA {cuda}, NCCL {nccl}, {count} x {name}".format(**found))
     FLIGHT.mkdir(exist_ok=True)
     run(s, "atlas", "pytest", "-m", "nccl", *s.posargs, **NCCL_VARIABLES)
     run(s, "atlas", "python", "-m", "atlas.notebooks", "--check", **NCCL_VARIABLES)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from atlas.arguments import arguments
 from atlas.formulas import FORMULAS
-from atlas.launch import LaunchError, cuda_present, launch
+from atlas.gpus import visible_gpus
+from atlas.launch import LaunchError, launch
 from atlas.measure import measure
 from atlas.notebooks import COLOURS, GREY, figures, table
 from atlas.script.latex import latex
@@ -232,8 +233,7 @@ def _sorted(
 
 def _mode() -> str:
     """As `begin` has chosen."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-    return "nccl" if cuda_present() and not hidden else "gloo"
+    return "nccl" if visible_gpus() else "gloo"
 
 
 def _complain_of_unknown(

@@ -40,6 +40,11 @@ MOST_RANKS = 64
 GRACE = 1.0
 #: A rank that only lost its peer says one of these: it is not the cause.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused")
+#: Else torch would ask CUDA itself whether it is there, and no rank could be forked.
+_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+#: Ranks of one machine talk over loopback: gloo would listen wherever the host's name
+#: leads, for anyone to connect.
+_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: Some virtual machines announce AMX tiles that do not work; a bfloat16 matmul
 #: would then end the process with SIGILL.
@@ -349,7 +354,14 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self.errors,
-                env={**_ONEDNN, **os.environ, **_THREADS, "PYTHONPATH": path},
+                env={
+                    **_ONEDNN,
+                    **_NVML,
+                    **_LOOPBACK,
+                    **os.environ,
+                    **_THREADS,
+                    "PYTHONPATH": path,
+                },
                 start_new_session=True,  # Ctrl-C is the launcher's to answer
             )
         try:
@@ -406,7 +418,7 @@ def _server(emulate: bool, needs: Iterable[str]) -> Iterator[_Server]:
             server.close()
             server = None
         if server is None:
-            server = _servers[key] = _Server(warm=not cuda_present(), emulate=emulate)
+            server = _servers[key] = _Server(warm=not _cold(), emulate=emulate)
         try:
             server.needs.update(needs)
             server.learn()
@@ -418,11 +430,9 @@ def _server(emulate: bool, needs: Iterable[str]) -> Iterator[_Server]:
             raise
 
 
-def cuda_present() -> bool:
-    """Whether ranks may meet a CUDA device: then none is ever forked."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        return False
-    return Path("/dev/nvidia0").exists() or bool(os.environ.get("ATLAS_SPAWN"))
+def _cold() -> bool:
+    """Whether ranks are asked to be started from nothing, not forked."""
+    return bool(os.environ.get("ATLAS_SPAWN"))
 
 
 @atexit.register

@@ -7,8 +7,9 @@ The server is single-threaded and computes nothing, so that a fork of it is
 clean. It ends its ranks and itself as soon as the control socket closes,
 which the kernel does however the launcher dies; in the middle of an import
 the kernel ends it too; the ranks ask the kernel to be killed when the server
-dies. On a machine with CUDA devices nothing is forked: the same server,
-without torch, starts each rank as a fresh process.
+dies. A process that has initialized CUDA may not be forked. The server never
+does, and a trial fork asks torch whether an import has: then, as where
+ATLAS_SPAWN asks for it, each rank is started as a fresh process.
 """
 
 import contextlib
@@ -104,6 +105,7 @@ def serve(control: socket.socket, life: int, *, warm: bool, emulate: bool) -> No
     if warm:
         with _watched(life):
             _preload(emulate)
+        warm = _may_fork()
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -124,6 +126,7 @@ def serve(control: socket.socket, life: int, *, warm: bool, emulate: bool) -> No
                 if warm:
                     with _watched(life):
                         _import(what)
+                    warm = _may_fork()
                 send(control, "imported")
             elif order == "start":
                 folder = what
@@ -179,6 +182,16 @@ def _import(names: Iterable[str]) -> None:
     if new:
         gc.collect()
         gc.freeze()  # what all ranks share is never copied by their collectors
+
+
+def _may_fork() -> bool:
+    """Whether a fork of this process could use CUDA: a trial child asks torch."""
+    import torch
+
+    pid = os.fork()
+    if not pid:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def _reap(control: socket.socket, alive: dict[int, int]) -> None:

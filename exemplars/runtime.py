@@ -249,6 +249,9 @@ def join(
 ) -> Iterator[World]:
     """Be one rank of a group, and leave it in order."""
     device = _device(local_rank, dry)
+    #: With its device named, NCCL makes the communicator now, not in the
+    #: middle of the first collective.
+    bound = None if device.type == "cpu" else device
     backend = "fake" if dry else dist.get_default_backend_for_device(device)
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -257,6 +260,7 @@ def join(
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout),
+        device_id=bound,
     )
     _current.append(World(rank, size, device, dry))
     try:
@@ -275,6 +279,8 @@ def _device(local_rank: int, dry: bool) -> torch.device:
     if found is None:
         return torch.device("cpu")
     count = torch.accelerator.device_count()
+    if count == 1 and "SLURM_LOCALID" in os.environ:
+        local_rank = 0  # Slurm shows each task its own GPU, and no other
     if local_rank >= count:
         raise Refused(
             f"rank {local_rank} here has no device: there are {count}; "
@@ -286,7 +292,7 @@ def _device(local_rank: int, dry: bool) -> torch.device:
 
 
 @contextlib.contextmanager
-def world(timeout: float = 60.0) -> Iterator[World]:
+def world(timeout: float | None = None) -> Iterator[World]:
     """The group that torchrun made; the process ends with the block."""
     if "RANK" not in os.environ:
         spec = sys.modules["__main__"].__spec__
@@ -298,6 +304,8 @@ def world(timeout: float = 60.0) -> Iterator[World]:
     stacks_on_signal(sys.stderr)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
+    if timeout is None:
+        timeout = _timeout(size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
     try:
         with join(
             rank=rank,
@@ -306,6 +314,8 @@ def world(timeout: float = 60.0) -> Iterator[World]:
             rendezvous="env://",
             timeout=timeout,
         ) as w:
+            if rank == 0:
+                print(_where(w), flush=True)
             yield w
     except Refused as refusal:
         #: All ranks refuse a wrong size; a missing device, only who lacks it.
@@ -314,6 +324,32 @@ def world(timeout: float = 60.0) -> Iterator[World]:
         _leave(2)
     _say(w)
     _leave(0 if all(c.ok for c in w.checks.values()) else 1)
+
+
+def _where(w: World) -> str:
+    """On what it runs: a fallback to the CPU should not look like NCCL."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", w.size))
+    ranks = f"{w.size} ranks" if w.size > 1 else "1 rank"
+    nodes = f" on {w.size // here} nodes" if w.size > here else ""
+    kind, backend = w.device.type, dist.get_backend()
+    if kind == "cuda":
+        kind = torch.cuda.get_device_name(w.device)
+        backend += " " + ".".join(map(str, torch.cuda.nccl.version()))
+    return f"{ranks}{nodes}, {kind}, {backend}, torch {torch.__version__}"
+
+
+def _timeout(size: int, here: int) -> float:
+    """Seconds to find one another; over nodes, torch may load slowly."""
+    asked = os.environ.get("ATLAS_TIMEOUT")
+    if asked is None:
+        return 60.0 if size == here else 600.0
+    try:
+        seconds = float(asked)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        sys.exit(f"ATLAS_TIMEOUT={asked}: give a number of seconds")
+    return seconds
 
 
 def _leave(code: int) -> None:

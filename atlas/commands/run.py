@@ -12,7 +12,8 @@ from atlas.arguments import ArgumentError, parsed
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.commands.table import LABELS, conclusion, ranks_of, table
-from atlas.launch import ROOT, LaunchError, cuda_present
+from atlas.gpus import visible_gpus
+from atlas.launch import ROOT, LaunchError
 from atlas.taxonomy import Mutant, Technique
 from atlas.verdict import Verdict, failed, judge
 
@@ -133,7 +134,13 @@ def _where(
     p = ranks if ranks is not None else max(t.min_ranks, min(4, t.max_ranks or 4))
     if emulate:
         return "emulated", p
-    return "nccl" if cuda_present() else "gloo", p
+    gpus = visible_gpus()
+    if ranks is None and t.min_ranks <= gpus < p:
+        return "nccl", gpus
+    if ranks is None and 0 < gpus < t.min_ranks:
+        common.say(f"{t.id} needs {t.min_ranks} GPUs, here are {gpus}: runs on gloo")
+        return "gloo", p
+    return "nccl" if gpus else "gloo", p
 
 
 def _mutant(t: Technique, name: str | None) -> Mutant | None:

@@ -1,6 +1,6 @@
 """One run of one strategy: train on four ranks, look on the way, then judge."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atlas.gpus import visible_gpus
 from atlas.launch import launch
 from atlas.race.courses import RANKS, Course, evaluate, task
 from atlas.race.strategies import ENTRIES, Entry, arguments, samples_of
@@ -64,15 +65,21 @@ def memory_on_rank(w: World, name: str, course: Course) -> int:
     return ledger.peak["total"]
 
 
+def _on_ranks(function: Callable[..., Any], *args: Any) -> list[Any]:
+    """On GPUs if there is one for each rank, else all on the CPU."""
+    env = {"CUDA_VISIBLE_DEVICES": ""} if visible_gpus() < RANKS else {}
+    return launch(function, RANKS, *args, timeout=DEADLINE, env=env)
+
+
 def memory(entry: Entry, course: Course) -> int:
     """Of the rank that needs most; a few steps tell, a ledger is slow."""
     few = replace(course, steps=MEMORY_STEPS)
-    return max(launch(memory_on_rank, RANKS, entry.name, few, timeout=DEADLINE))
+    return max(_on_ranks(memory_on_rank, entry.name, few))
 
 
 def run(entry: Entry, course: Course) -> dict[str, Any]:
     """Train, and judge what was seen: losses by samples and by virtual time."""
-    ranks = launch(on_rank, RANKS, entry.name, course, timeout=DEADLINE)
+    ranks = _on_ranks(on_rank, entry.name, course)
     times = _times([r["events"] for r in ranks])
     holders = [q for q in range(RANKS) if ranks[q]["looks"]]
     if entry.kept == "first":

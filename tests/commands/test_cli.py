@@ -678,9 +678,14 @@ def test_modes_and_counts_follow_the_options(
     atlas("run", RING, "--ranks", "2", "--emulate-gpu", "--timeout", "5")
     atlas("run", RING, "--dry", "1024")
     assert asked == [(4, "gloo", 120.0), (2, "emulated", 5.0), (1024, "dry", 120.0)]
-    monkeypatch.setattr(run, "cuda_present", lambda: True)
-    atlas("run", RING)
-    assert asked[-1] == (4, "nccl", 120.0)
+    for gpus, expected in ((8, (4, "nccl")), (2, (2, "nccl"))):
+        monkeypatch.setattr(run, "visible_gpus", lambda gpus=gpus: gpus)
+        atlas("run", RING)
+        assert asked[-1] == (*expected, 120.0)
+    done = atlas("run", "backup-workers")
+    assert asked[-1] == (4, "gloo", 120.0)
+    assert "backup-workers needs 3 GPUs, here are 2: runs on gloo" in done.stderr
+    monkeypatch.setattr(run, "visible_gpus", lambda: 4)
     atlas("run", RING, "--mutant", "whole-tensors")
     atlas("run", "stale-synchronous-parallel", "--mutant", "never-wakes")
     assert asked[-2:] == [(4, "nccl", 120.0), (4, "nccl", 8.0)]

@@ -164,7 +164,8 @@ def test_a_refusal_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         with world() as w:
             w.require(w.size == 3, f"{w.size} ranks: 3 are needed")
     """
-    assert run(tmp_path, source, **ALONE) == (2, "", "1 ranks: 3 are needed\n")
+    where = f"1 rank, cpu, gloo, torch {torch.__version__}\n"
+    assert run(tmp_path, source, **ALONE) == (2, where, "1 ranks: 3 are needed\n")
 
 
 def test_a_rank_without_a_device_is_refused_by_itself_in_one_line(
@@ -199,6 +200,26 @@ def test_a_rank_takes_the_device_of_its_local_rank(
     assert runtime._device(5, dry=True) == torch.device("cpu")
     with pytest.raises(Refused, match="start at most 2 ranks"):
         runtime._device(2, dry=False)
+    #: Slurm may show each task one GPU, its own: device 0 for every local rank.
+    monkeypatch.setattr(accelerator, "device_count", lambda: 1)
+    with pytest.raises(Refused, match="start at most 1 ranks"):
+        runtime._device(3, dry=False)
+    monkeypatch.setenv("SLURM_LOCALID", "3")
+    assert runtime._device(3, dry=False) == torch.device("cuda", 0)
+
+
+def test_ranks_on_many_nodes_have_longer_to_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ATLAS_TIMEOUT", raising=False)
+    assert runtime._timeout(size=8, here=8) == 60
+    assert runtime._timeout(size=16, here=8) == 600
+    monkeypatch.setenv("ATLAS_TIMEOUT", "7.5")
+    assert runtime._timeout(size=16, here=8) == 7.5
+    for bad in ("soon", "-1", "0", "nan", "inf"):
+        monkeypatch.setenv("ATLAS_TIMEOUT", bad)
+        with pytest.raises(SystemExit, match=f"ATLAS_TIMEOUT={bad}: give a number"):
+            runtime._timeout(size=1, here=1)
 
 
 @pytest.mark.torchrun
@@ -217,6 +238,7 @@ def test_a_failed_check_stops_no_rank_and_ends_in_exit_code_1(tmp_path: Path) ->
     code, out, _ = run(tmp_path, source, *torchrun)
     assert code == 1
     assert sorted(out.splitlines()) == [
+        f"2 ranks, cpu, gloo, torch {torch.__version__}",
         "rank 0 of 2: answer = 42",
         "rank 0 of 2: sum holds (off by 0, may be 2.4e-07)",
         "rank 1 of 2: sum FAILS (off by 1, may be 2.4e-07)",

@@ -8,6 +8,7 @@ import typer
 
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
+from atlas.gpus import visible_gpus
 from atlas.launch import MOST_RANKS, LaunchError
 from atlas.planner.units import seconds
 
@@ -62,7 +63,7 @@ def calibrate(
     _check(out)
     from atlas.planner.calibrate import machine, measure
 
-    numbers = sorted(set(ranks or [2, max(2, os.cpu_count() or 2)]))
+    numbers = sorted(set(ranks or [2, max(2, visible_gpus() or os.cpu_count() or 2)]))
     sizes = measure.QUICK if quick else measure.Sizes()
     with common.bar(1 + len(numbers)) as progress:
         try:
