@@ -38,6 +38,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST_RANKS = 64
 #: How long the others get to say what they saw, once one rank has failed.
 GRACE = 1.0
+#: How often somebody who looks on is asked whether to go on.
+LOOK = 0.1
 #: A rank that only lost its peer says one of these: it is not the cause.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused")
 #: Else torch would ask CUDA itself whether it is there, and no rank could be forked.
@@ -102,6 +104,9 @@ class Rank:
         return f"rank {self.rank}: {kind}: {message.splitlines()[0] if message else ''}"
 
 
+Look = Callable[[list[Rank]], bool]
+
+
 def _end(code: int | None) -> str:
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
@@ -118,12 +123,16 @@ def launch(
     emulate: bool = False,
     env: dict[str, str] | None = None,
     needs: Iterable[str] = (),
+    join: bool = True,
+    look: Look | None = None,
 ) -> list[Any]:
     """Call fn(w, *args) on every rank; the values, in rank order.
 
     With `dry`, ranks 0, 1 and p-1 of a pretended world of p run, each alone:
     counts are right there, values mean nothing. `needs` names modules that every
-    rank would have to import: they are imported once.
+    rank would have to import: they are imported once. Without `join`, the ranks are
+    in no group yet, and fn(*args) is called. `look` is called every tenth of a
+    second, and ends the run by saying so.
     """
     import cloudpickle
 
@@ -141,11 +150,12 @@ def launch(
                 timeout=group_timeout or timeout,
                 path=[str(ROOT), *(p or os.getcwd() for p in sys.path)],
                 dry=dry,
+                join=join,
                 env={**_environment(rank, ranks), **(env or {})},
             )
             for rank in places
         ]
-        return _Run(server, jobs, timeout).values()
+        return _Run(server, jobs, timeout, look).values()
 
 
 def _validate(ranks: int, dry: bool) -> None:
@@ -181,8 +191,10 @@ def _folder() -> Iterator[str]:
 class _Run:
     """One launch: starts the ranks, hears them, ends them."""
 
-    def __init__(self, server: "_Server", jobs: list[Job], timeout: float):
-        self.server, self.jobs, self.timeout = server, jobs, timeout
+    def __init__(
+        self, server: "_Server", jobs: list[Job], timeout: float, look: Look | None
+    ):
+        self.server, self.jobs, self.timeout, self.look = server, jobs, timeout, look
         self.folder = Path(jobs[0].folder)
 
     def values(self) -> list[Any]:
@@ -224,7 +236,12 @@ class _Run:
                 selector.register(sock, selectors.EVENT_READ, rank)
             failed = False
             while any(r.code is None for r in self.ranks):
-                ready = selector.select(max(0.0, end - time.monotonic()))
+                left = max(0.0, end - time.monotonic())
+                ready = selector.select(min(left, LOOK) if self.look else left)
+                if self.look and self.look(self.ranks):
+                    break
+                if not ready and time.monotonic() < end:
+                    continue
                 if not ready:
                     self.late = not failed
                     break
