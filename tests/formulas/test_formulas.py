@@ -212,6 +212,22 @@ def test_two_trees_take_no_more_rounds_than_published(p: int, k: int) -> None:
     assert f.double_binary_tree_rounds(p, k) <= 2 * (2 * (p - 1).bit_length() + 2 * k)
 
 
+# Broadcasts
+
+
+@given(ranks, st.data(), sizes, width)
+def test_a_broadcast_sends_each_rank_but_the_root_one_tensor(
+    p: int, data: st.DataObject, n: int, b: int
+) -> None:
+    root = data.draw(st.integers(0, p - 1))
+    sent = [f.binomial_broadcast_bytes(p, r, root, n, b) for r in range(p)]
+    received = [f.binomial_broadcast_received(p, r, root, n, b) for r in range(p)]
+    assert sum(sent) == sum(received) == (p - 1) * n * b
+    assert received[root] == 0
+    assert sent[root] == max(sent) == f.binomial_broadcast_rounds(p) * n * b
+    assert sum(s == 0 for s in sent) >= p // 2 or n == 0
+
+
 # Buckets
 
 

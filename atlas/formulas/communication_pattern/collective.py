@@ -2,7 +2,7 @@
 
 from math import floor
 
-from atlas.formulas.parts import chunk, floor_log2
+from atlas.formulas.parts import ceil_log2, chunk, floor_log2
 from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 
@@ -248,6 +248,40 @@ def double_binary_tree_rounds(ranks: Ranks, pieces: Positive) -> int:
         if ranks < 3
         else 4 * (pieces + q - 1) - (2 if 2**q == ranks else 0)
     )
+
+
+# Binomial broadcast: the tree of the tree all-reduce, counted from the root
+
+
+@formula
+def binomial_broadcast_bytes(
+    ranks: Ranks, rank: Rank, root: Count, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: the tensor, to each of its children.
+
+    Source: Thakur et al. 2005, binomial tree; the root has lg p children, rounded up.
+    """
+    return tree_children(ranks, (rank - root) % ranks) * elements * itemsize
+
+
+@formula
+def binomial_broadcast_received(
+    ranks: Ranks, rank: Rank, root: Count, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r receives: the tensor once, and the root nothing.
+
+    Source: a tree: each rank but the root has one parent.
+    """
+    return (0 if rank == root % ranks else 1) * elements * itemsize
+
+
+@formula
+def binomial_broadcast_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p, rounded up, as those who have the tensor double.
+
+    Source: Thakur et al. 2005, binomial tree.
+    """
+    return ceil_log2(ranks)
 
 
 # Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
