@@ -124,6 +124,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
         "matrix_sides": Rule(14.14, 0.5),
         "vector_elements": SMALL,
     },
+    "random-k": {"kept": Rule(0.01)},
     "ring-attention": {"tokens": SMALL, "width": 4096},
     "spatial": {**_ROWS, "batch": 1, "map_rows": 64},
     "stale-synchronous-parallel": {

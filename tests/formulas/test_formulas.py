@@ -466,6 +466,13 @@ def test_top_k_grows_with_the_ranks_and_dense_does_not(
     assert f.paired_gathers(t) == t + t
 
 
+@given(st.integers(0, 999), width, steps)
+def test_random_k_sends_what_top_k_sends_but_no_places(k: int, b: int, t: int) -> None:
+    places = 4 * k * t
+    assert f.random_k_payload(k, b, t) == f.top_k_payload(k, b, t) - places
+    assert 2 * f.random_k_calls(t) == f.paired_gathers(t)
+
+
 # Time
 
 
