@@ -40,6 +40,10 @@ MOST_RANKS = 64
 GRACE = 1.0
 #: How often somebody who looks on is asked whether to go on.
 LOOK = 0.1
+#: Seconds in which the rank server answers, however busy the machine; it only forks.
+PATIENCE = 30.0
+#: And in which it imports torch, from a cold disk too.
+IMPORTING = 600.0
 #: A rank that only lost its peer says one of these: it is not the cause.
 ECHOES = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused")
 #: Else torch would ask CUDA itself whether it is there, and no rank could be forked.
@@ -136,8 +140,8 @@ def launch(
     """
     import cloudpickle
 
-    places = sorted({0, min(1, ranks - 1), ranks - 1}) if dry else list(range(ranks))
     _validate(ranks, dry)
+    places = sorted({0, min(1, ranks - 1), ranks - 1}) if dry else list(range(ranks))
     work = cloudpickle.dumps((fn, args))
     with _server(emulate, needs) as server, _folder() as folder:
         jobs = [
@@ -201,14 +205,11 @@ class _Run:
         import cloudpickle
 
         pairs = [socket.socketpair() for _ in self.jobs]
-        ours = [a for a, _ in pairs]
-        try:
+        with contextlib.ExitStack() as left:
+            ours = [left.enter_context(mine) for mine, _ in pairs]
+            left.callback(self.end)
             self.start(pairs)
             self.supervise(ours)
-        finally:
-            self.end()
-            for sock in ours:
-                sock.close()
         if any(r.answer is None or r.failed for r in self.ranks):
             raise self.failure()
         self.show_output()
@@ -382,7 +383,7 @@ class _Server:
                 start_new_session=True,  # Ctrl-C is the launcher's to answer
             )
         try:
-            self.hear()
+            self.hear(IMPORTING)
         except KeyboardInterrupt:  # while it imports torch, it hears nothing
             self.process.kill()
             self.close()
@@ -392,16 +393,33 @@ class _Server:
         """Import what the ranks need, before there is a folder to leave behind."""
         if self.needs:
             self.tell("import", sorted(self.needs))
-            self.hear()
+            self.hear(IMPORTING)
             self.needs.clear()
 
     def tell(self, order: str, what: Any = None, fds: list[int] | None = None) -> None:
         with contextlib.suppress(OSError):  # if it is dead, `hear` will say so
             server_side.send(self.control, (order, what), fds)
 
-    def hear(self) -> Any:
+    def answers(self) -> bool:
+        """Whether it is still there: somebody may have killed or stopped it."""
+        if not self.alive:
+            return False
+        self.tell("ping")
+        try:
+            return bool(self.hear() == "here")
+        except LaunchError:
+            return False
+
+    def hear(self, within: float | None = None) -> Any:
+        within = within or PATIENCE
+        self.control.settimeout(within)
         try:
             return server_side.receive(self.control)[0]
+        except TimeoutError:
+            self.process.kill()  # and with it its ranks
+            self.close()
+            line = f"the rank server gave no answer in {within:g} s: it was ended"
+            raise LaunchError(line) from None
         except (EOFError, OSError):
             self.process.wait()
             self.errors.seek(0)
@@ -431,7 +449,7 @@ def _server(emulate: bool, needs: Iterable[str]) -> Iterator[_Server]:
     key = (os.getpid(), emulate)
     with _lock:
         server = _servers.get(key)
-        if server is not None and not server.alive:
+        if server is not None and not server.answers():
             server.close()
             server = None
         if server is None:

@@ -123,7 +123,9 @@ def serve(control: socket.socket, life: int, *, warm: bool, emulate: bool) -> No
                 (order, what), fds = receive(control, most_fds=64)
             except (EOFError, OSError):
                 break
-            if order == "import":
+            if order == "ping":
+                send(control, "here")
+            elif order == "import":
                 if warm:
                     with _watched(life):
                         _import(what)
@@ -199,26 +201,38 @@ def _reap(control: socket.socket, alive: dict[int, int]) -> None:
     for pid in list(alive):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
+            _end_group(pid)
             code = os.waitstatus_to_exitcode(status)
             send(control, ("exit", alive.pop(pid), code))
 
 
 def _kill(alive: dict[int, int]) -> None:
     for pid in alive:
-        os.kill(pid, signal.SIGKILL)
+        _end_group(pid)
+
+
+def _end_group(pid: int) -> None:
+    """A rank and what it has started: they share a process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _start(i: int, fds: list[int], control: socket.socket, warm: bool) -> int:
     server = os.getpid()
     if not warm:
         command = [sys.executable, "-m", "atlas.ranks", "rank", str(fds[i])]
-        child = subprocess.Popen([*command, str(server)], pass_fds=[fds[i]])
+        child = subprocess.Popen(
+            [*command, str(server)], pass_fds=[fds[i]], process_group=0
+        )
         child.returncode = 0  # so that subprocess leaves the reaping to us
         return child.pid
     pid = os.fork()
     if pid:
+        with contextlib.suppress(OSError):  # the child may have been quicker, or ended
+            os.setpgid(pid, pid)
         return pid
     try:
+        os.setpgid(0, 0)
         die_with_parent(server)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -72,9 +72,12 @@ def export(what: WhatOption = "taxonomy", output: FileOption = None) -> None:
 
 
 def write(path: Path, made: str) -> None:
-    """The file whole, or not at all."""
+    """The file whole, or not at all; through what is no file, as a shell would."""
     if path.is_dir():
         raise Wrong(f"{path} is a folder: give a file name")
+    path = path.resolve()  # what a link points to is replaced, not the link
+    if path.exists() and not path.is_file():
+        return _write_through(path, made)
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -86,6 +89,15 @@ def write(path: Path, made: str) -> None:
         Path(partial).replace(path)
     except OSError as error:
         Path(partial).unlink(missing_ok=True)
+        raise Wrong(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write_through(path: Path, made: str) -> None:
+    """To a device or a pipe, which no file may take the place of."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(made)
+    except OSError as error:
         raise Wrong(f"{path} cannot be written: {error.strerror}") from None
 
 

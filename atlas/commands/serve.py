@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from atlas import taxonomy
 from atlas.commands.common import Wrong
 
+ROOT = Path(__file__).resolve().parents[2]
 FIRST, TRIES = 8000, 100
 HOST = "127.0.0.1"
 
@@ -33,6 +35,12 @@ def serve(port: PortOption = FIRST) -> None:
     atlas serve --port 8080
     """
     root = taxonomy.find_root()
+    if root != ROOT:
+        # The site's configuration names code to run: only our own is trusted.
+        raise Wrong(
+            f"{root} has another atlas than this command, of {ROOT}: change to that "
+            "folder, or run `python3 noxfile.py -s serve` in yours"
+        )
     if find_spec("mkdocs") is None:
         install = 'pip install -c constraints.txt -e ".[docs]"'
         raise Wrong(f"building the site needs MkDocs: {install}")

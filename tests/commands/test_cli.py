@@ -941,6 +941,20 @@ def test_serve_takes_the_next_free_port(monkeypatch: pytest.MonkeyPatch) -> None
     assert f"http://{address}" in done.stdout
 
 
+def test_serve_runs_no_strangers_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taxonomy").mkdir()
+    (tmp_path / "taxonomy" / "axes.yaml").touch()
+    (tmp_path / "mkdocs.yml").write_text("site_name: planted\nhooks: [planted.py]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it was served"))
+    done = atlas("serve")
+    assert done.exit_code == 2
+    assert str(tmp_path) in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_serve_without_mkdocs_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,8 +1,10 @@
 """The atlas for other programs: what is written agrees with itself and the site."""
 
 import json
+import os
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +238,19 @@ def test_what_cannot_be_written_leaves_the_old_file(
     assert done.stderr == f"{target} cannot be written: No space left on device\n"
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_device_is_written_through_and_a_link_kept(tmp_path: Path) -> None:
+    """As root, a device node could be replaced by a file of its name."""
+    pipe, link, target = (tmp_path / name for name in ("pipe", "link", "target"))
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    target.write_text("old")
+    with ThreadPoolExecutor() as reader:
+        read = reader.submit(pipe.read_text)
+        assert atlas("--what", "schema", "-o", str(pipe)).exit_code == 0
+        assert json.loads(read.result(timeout=10))["$id"] == export.SCHEMA
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert atlas("--what", "schema", "-o", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["$id"] == export.SCHEMA

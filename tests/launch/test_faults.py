@@ -16,6 +16,7 @@ import torch.distributed as dist
 from leftovers import alive, wait_until
 from scripts import ROOT, line_with, run, script
 
+from atlas import launch as launcher
 from atlas.launch import LaunchError, launch
 from exemplars.runtime import World
 
@@ -66,6 +67,43 @@ def test_a_killed_rank_ends_the_run_and_is_named(
         launch(train_until_killed, 4, victim, moment, str(note), bomb)
     assert time.monotonic() - float(note.read_text()) < 5  # from the death on
     assert caught.value.summary == f"rank {victim} was killed by SIGKILL"
+
+
+def of_the_server(w: World) -> int:
+    return os.getppid()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_idle_server_that_was_killed_or_stopped_is_replaced(
+    sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "PATIENCE", 1.0)
+    before = launch(of_the_server, 1)[0]
+    os.kill(before, sent)
+    after = launch(of_the_server, 2)
+    assert before not in after
+    assert not psutil.pid_exists(before)
+
+
+def test_a_server_that_is_stopped_at_work_ends_the_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop_the_server(w: World) -> None:
+        os.kill(os.getppid(), signal.SIGSTOP)
+
+    monkeypatch.setattr(launcher, "PATIENCE", 1.0)
+    start = time.monotonic()
+    with pytest.raises(LaunchError, match="the rank server gave no answer in 1 s"):
+        launch(stop_the_server, 2, timeout=2)
+    assert time.monotonic() - start < 20
+
+
+def test_what_a_rank_started_ends_with_it() -> None:
+    def leave_a_child(w: World) -> int:
+        return subprocess.Popen(["sleep", "600"]).pid
+
+    children = launch(leave_a_child, 2)
+    assert wait_until(lambda: not any(map(psutil.pid_exists, children)), 10)
 
 
 def test_two_killed_ranks_are_both_named() -> None:
