@@ -17,6 +17,9 @@ __all__ = ["hugging_face"]
 PLAIN = ("gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "bloom", "gpt_bigcode")
 #: Those of them that learn a vector for each place.
 PLACED = ("gpt2", "gpt_neo", "opt", "gpt_bigcode")
+#: Far beyond any model; a slip of the keyboard should not be computed for hours.
+MOST = 10_000_000
+MOST_LAYERS = 10_000
 
 
 def hugging_face(config: Mapping[str, Any], name: str, tokens: int | None) -> Model:
@@ -40,21 +43,24 @@ def hugging_face(config: Mapping[str, Any], name: str, tokens: int | None) -> Mo
     heads = _number(config, name, ("num_attention_heads", "n_head"))
     longest = _number(config, name, ("max_position_embeddings", "n_positions"))
     experts = _optional(
-        config, ("num_local_experts", "num_experts", "n_routed_experts")
+        config, name, ("num_local_experts", "num_experts", "n_routed_experts")
     )
-    ffn = _optional(config, ("intermediate_size", "n_inner", "ffn_dim"))
+    ffn = _optional(config, name, ("intermediate_size", "n_inner", "ffn_dim"))
     if experts > 0 and config.get("moe_intermediate_size"):
-        ffn = _optional(config, ("moe_intermediate_size",))
+        ffn = _optional(config, name, ("moe_intermediate_size",))
     drops = config.get("resid_pdrop") or config.get("hidden_dropout")
+    layers = _number(config, name, ("num_hidden_layers", "n_layer"))
+    if layers > MOST_LAYERS:
+        raise OracleError(f"{name}: {layers} layers: expected at most {MOST_LAYERS}")
     return transformer(
         name,
-        layers=_number(config, name, ("num_hidden_layers", "n_layer")),
+        layers=layers,
         width=_number(config, name, ("hidden_size", "n_embd", "d_model")),
         heads=heads,
         vocabulary=_number(config, name, ("vocab_size",)),
         tokens=tokens or longest,
-        kv_heads=_optional(config, ("num_key_value_heads",)) or heads,
-        head=_optional(config, ("head_dim",)) or None,
+        kv_heads=_optional(config, name, ("num_key_value_heads",)) or heads,
+        head=_optional(config, name, ("head_dim",)) or None,
         ffn=ffn or None,
         gated=gated,
         bias=not gated,
@@ -63,21 +69,27 @@ def hugging_face(config: Mapping[str, Any], name: str, tokens: int | None) -> Mo
         positions=kind in PLACED,
         tied=bool(config.get("tie_word_embeddings", not gated)),
         experts=experts,
-        chosen=_optional(config, ("num_experts_per_tok",)) or 1,
+        chosen=_optional(config, name, ("num_experts_per_tok",)) or 1,
     )
 
 
 def _number(config: Mapping[str, Any], name: str, keys: tuple[str, ...]) -> int:
     """The first of these keys that the config has."""
-    found = _optional(config, keys)
+    found = _optional(config, name, keys)
     if found < 1:
         raise OracleError(f"{name}: expected {' or '.join(keys)} of 1 or more")
     return found
 
 
-def _optional(config: Mapping[str, Any], keys: tuple[str, ...]) -> int:
+def _optional(config: Mapping[str, Any], name: str, keys: tuple[str, ...]) -> int:
+    """Likewise; 0 where it has none of them."""
     for key in keys:
         value = config.get(key)
-        if isinstance(value, int):
-            return int(value)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise OracleError(f"{name}: {key} is {value}: expected a whole number")
+        if value < 0 or value > MOST:
+            raise OracleError(f"{name}: {key} is {value}: expected 0 to {MOST}")
+        return int(value)
     return 0

@@ -38,7 +38,7 @@ __all__ = [
     "RunSpec",
     "built_cluster",
     "built_model",
-    "check_cluster",
+    "check_levels",
     "cluster",
     "clusters",
     "items",
@@ -246,7 +246,8 @@ class ClusterFile:
     device: DeviceSpec = key("the accelerator")
     levels: tuple[LevelSpec, ...] = key("levels of the network, innermost first")
     sources: Mapping[str, Source] = key(
-        "path of a constant, like device.memory -> a key of papers.bib, or a link"
+        "path of a constant, like device.memory -> a key of papers.bib, or a link",
+        default_factory=dict,
     )
     price: NotNegative | None = key("of a device for an hour", default=None)
     currency: Text = key("of the price", default="USD")
@@ -306,7 +307,8 @@ def cluster(name: str, root: Path | None = None) -> oracle.Cluster:
     path = _path(root, "clusters", name)
     made, reader = _read(path, ClusterFile, root)
     if made is not BAD:
-        check_cluster(made, reader)
+        check_levels(made, reader)
+        check_sources(made, reader)
     _raise(reader.problems)
     return built_cluster(made, name)
 
@@ -443,8 +445,8 @@ def built_cluster(made: ClusterFile, name: str) -> oracle.Cluster:
     )
 
 
-def check_cluster(made: ClusterFile, reader: Reader) -> None:
-    """Levels grow, a link for every collective, a source for every constant."""
+def check_levels(made: ClusterFile, reader: Reader) -> None:
+    """Levels grow, and have a link for every collective."""
     sizes = [level.size for level in made.levels]
     if not sizes or sizes != sorted(set(sizes)):
         where = reader.place(made, "levels")
@@ -453,6 +455,10 @@ def check_cluster(made: ClusterFile, reader: Reader) -> None:
         if "any" not in level.links:
             where = reader.place(level, "links")
             reader.note(where, f'level "{level.name}" without "any"', "a link for it")
+
+
+def check_sources(made: ClusterFile, reader: Reader) -> None:
+    """A source for every constant; a file of the reader's own needs none."""
     constants = list(_constants(made))
     for path in constants:
         if not any(_covers(source, path) for source in made.sources):

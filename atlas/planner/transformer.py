@@ -37,6 +37,10 @@ def transformer(
         raise OracleError(
             f"{name}: width {width} for {heads} heads: expected a multiple"
         )
+    if kv_heads and heads % kv_heads:
+        raise OracleError(
+            f"{name}: {heads} heads share {kv_heads} of keys: expected a divisor"
+        )
     block = Block(
         tokens=tokens,
         width=width,

@@ -241,6 +241,18 @@ def test_a_config_of_hugging_face_is_the_preset_of_that_model(tmp_path: Path) ->
         ({"kv_lora_rank": 512}, "latent attention"),
         ({"vocab_size": None}, "expected vocab_size of 1 or more"),
         ({"hidden_size": 4097}, "width 4097 for 32 heads: expected a multiple"),
+        ({"vocab_size": -1}, "vocab_size is -1: expected 0 to"),
+        (
+            {"num_attention_heads": True},
+            "num_attention_heads is True: expected a",
+        ),
+        ({"num_key_value_heads": 2.5}, "num_key_value_heads is 2.5: expected a whole"),
+        ({"num_hidden_layers": 10**7}, "10000000 layers: expected at most 10000"),
+        (
+            {"num_hidden_layers": 10**9},
+            "is 1000000000: expected 0 to",
+        ),
+        ({"num_key_value_heads": 5}, "32 heads share 5 of keys: expected a divisor"),
     ],
 )
 def test_a_config_outside_the_range_is_refused(
@@ -248,6 +260,16 @@ def test_a_config_outside_the_range_is_refused(
 ) -> None:
     with pytest.raises(OracleError, match=says):
         hugging_face({**LLAMA, **change}, "it", None)
+
+
+def test_a_cluster_of_ones_own_needs_no_sources(tmp_path: Path) -> None:
+    source = (ROOT / "taxonomy" / "clusters" / "a100-80g.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(source.partition("sources:")[0])
+    assert given.cluster_of(str(path)).levels == presets.cluster("a100-80g").levels
+    path.write_text(source.partition("sources:")[0].replace("levels:", "level:"))
+    with pytest.raises(taxonomy.TaxonomyError, match="levels"):
+        given.cluster_of(str(path))
 
 
 def test_a_yaml_of_ones_own_is_read_as_a_preset_is(tmp_path: Path) -> None:

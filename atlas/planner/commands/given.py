@@ -136,8 +136,8 @@ def cluster_of(name: str) -> Cluster:
         return presets.cluster(_resolved(name, presets.clusters(), "cluster"))
     made, reader = _read(Path(name), presets.ClusterFile)
     if made is not BAD:
-        presets.check_cluster(made, reader)
-    _raise(p for p in reader.problems if "source" not in p.what)
+        presets.check_levels(made, reader)
+    _raise(reader.problems)
     return presets.built_cluster(made, Path(name).stem)
 
 
