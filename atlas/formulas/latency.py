@@ -1,5 +1,6 @@
 """Time by latency and bandwidth: alpha seconds per message, beta per byte."""
 
+from atlas.formulas.parts import ceil_log2
 from atlas.formulas.ranges import Amount, Ranks, formula
 
 
@@ -32,3 +33,27 @@ def all_reduce_seconds(
     Source: Thakur et al. 2005, section 4; Kahira et al. 2021, table III.
     """
     return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * message_bytes * beta
+
+
+@formula
+def binomial_broadcast_seconds(
+    ranks: Ranks, message_bytes: Amount, alpha: Amount, beta: Amount
+) -> float:
+    """Seconds of a broadcast by a binomial tree.
+
+    Source: Thakur et al. 2005.
+    """
+    return ceil_log2(ranks) * (alpha + message_bytes * beta)
+
+
+@formula
+def scatter_all_gather_broadcast_seconds(
+    ranks: Ranks, message_bytes: Amount, alpha: Amount, beta: Amount
+) -> float:
+    """Seconds of a broadcast by a binomial scatter and a ring all-gather.
+
+    Source: Thakur et al. 2005.
+    """
+    return (ceil_log2(ranks) + ranks - 1) * alpha + 2 * (
+        ranks - 1
+    ) / ranks * message_bytes * beta

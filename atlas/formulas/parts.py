@@ -1,6 +1,6 @@
 """How things are cut into parts: chunks, and logarithms in whole numbers."""
 
-from atlas.formulas.ranges import Count, Ranks, formula
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
 
 
 @formula
@@ -48,3 +48,29 @@ def ceil_log2(ranks: Ranks) -> int:
     Source: arithmetic: the highest bit of 2p-1 is the power of two at or above p.
     """
     return floor_log2(2 * ranks - 1)
+
+
+def _bit_below_16(i: int) -> int:
+    return 1 if i % 2 > 0 else 2 if i % 4 > 0 else 4 if i % 8 > 0 else 8
+
+
+def _bit_below_256(i: int) -> int:
+    return _bit_below_16(i) if i % 16 > 0 else 16 * _bit_below_16(i // 16)
+
+
+def _bit_below_65536(i: int) -> int:
+    return _bit_below_256(i) if i % 256 > 0 else 256 * _bit_below_256(i // 256)
+
+
+@formula
+def lowest_bit(index: Positive) -> int:
+    """Largest power of two that divides i.
+
+    Source: arithmetic: the place of the lowest bit of i, found by bisection; i has at
+    most 32 bits.
+    """
+    return (
+        _bit_below_65536(index)
+        if index % 65536 > 0
+        else 65536 * _bit_below_65536(index // 65536)
+    )

@@ -228,6 +228,46 @@ def test_a_broadcast_sends_each_rank_but_the_root_one_tensor(
     assert sum(s == 0 for s in sent) >= p // 2 or n == 0
 
 
+@given(st.integers(1, 2**32 - 1))
+def test_the_lowest_bit_is_the_largest_power_of_two_that_divides(i: int) -> None:
+    assert f.lowest_bit(i) == i & -i
+
+
+@given(ranks, st.data(), sizes, width)
+def test_a_scatter_sends_each_chunk_down_the_tree_and_a_ring_the_rest(
+    p: int, data: st.DataObject, n: int, b: int
+) -> None:
+    root = data.draw(st.integers(0, p - 1))
+    chunk = [len(part) for part in torch.empty(n).tensor_split(p)]
+    assert [f.chunks_before(n, p, i) for i in range(p)] == [
+        sum(chunk[:i]) for i in range(p)
+    ]
+    scattered = [f.binomial_scatter_elements(p, place, n) for place in range(p)]
+    hops = [place.bit_count() for place in range(p)]  # from the root to each place
+    assert sum(scattered) == sum(c * h for c, h in zip(chunk, hops, strict=True))
+    sent = [f.scatter_all_gather_broadcast_bytes(p, r, root, n, b) for r in range(p)]
+    assert sum(sent) == (sum(scattered) + (p - 1) * n) * b
+    assert sent[root] == max(sent) == f.scatter_all_gather_broadcast_most(p, n, b)
+
+
+@given(st.integers(3, 4096), st.floats(1e-9, 1), st.floats(1e-12, 1))
+def test_the_scatter_overtakes_the_tree_at_the_printed_size(
+    p: int, alpha: float, beta: float
+) -> None:
+    """For two ranks never: both send one tensor, and the tree in one round."""
+    tree, cut = f.binomial_broadcast_seconds, f.scatter_all_gather_broadcast_seconds
+    saved = math.ceil(math.log2(p)) - 2 * (p - 1) / p
+    crossover = (p - 1) * alpha / (beta * saved)
+    assert tree(p, crossover, alpha, beta) == pytest.approx(
+        cut(p, crossover, alpha, beta), rel=1e-9
+    )
+    assert cut(p, 2 * crossover, alpha, beta) < tree(p, 2 * crossover, alpha, beta)
+    assert cut(p, crossover / 2, alpha, beta) > tree(p, crossover / 2, alpha, beta)
+    assert cut(2, crossover, alpha, beta) > tree(2, crossover, alpha, beta)
+    assert tree(p, 1, 1, 0) == f.binomial_broadcast_rounds(p)
+    assert cut(p, 1, 1, 0) == f.scatter_all_gather_broadcast_rounds(p)
+
+
 # Buckets
 
 

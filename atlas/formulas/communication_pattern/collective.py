@@ -2,7 +2,7 @@
 
 from math import floor
 
-from atlas.formulas.parts import ceil_log2, chunk, floor_log2
+from atlas.formulas.parts import ceil_log2, chunk, floor_log2, lowest_bit
 from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 
@@ -282,6 +282,70 @@ def binomial_broadcast_rounds(ranks: Ranks) -> int:
     Source: Thakur et al. 2005, binomial tree.
     """
     return ceil_log2(ranks)
+
+
+# Scatter and all-gather: chunks are numbered by places, counted from the root
+
+
+@formula
+def chunks_before(elements: Count, ranks: Ranks, index: Count) -> int:
+    """Elements of all chunks before chunk i, when n are cut into p chunks.
+
+    Source: torch.tensor_split: the first n mod p chunks have one element more.
+    """
+    return index * (elements // ranks) + min(index, elements % ranks)
+
+
+@formula
+def binomial_scatter_elements(ranks: Ranks, rank: Rank, elements: Count) -> int:
+    """Elements that place r sends in a binomial scatter: the chunks of all below it.
+
+    Source: Thakur et al. 2005: below place r are as many as its lowest bit says, if
+    that many places follow; below the root are all.
+    """
+    end = ranks if rank == 0 else min(ranks, rank + lowest_bit(rank))
+    return chunks_before(elements, ranks, end) - chunks_before(
+        elements, ranks, rank + 1
+    )
+
+
+@formula
+def scatter_all_gather_broadcast_bytes(
+    ranks: Ranks, rank: Rank, root: Count, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: its part of the scatter, then all chunks but the next.
+
+    Source: Thakur et al. 2005: a binomial scatter and a ring all-gather, here with
+    chunks of uneven size.
+    """
+    place = (rank - root) % ranks
+    return itemsize * (
+        binomial_scatter_elements(ranks, place, elements)
+        + elements
+        - chunk(elements, ranks, place + 1)
+    )
+
+
+@formula
+def scatter_all_gather_broadcast_most(
+    ranks: Ranks, elements: Count, itemsize: Positive
+) -> int:
+    """Bytes that the root, the busiest rank, sends: all chunks twice, but two once.
+
+    Source: Thakur et al. 2005: 2(p-1)/p of the tensor, with chunks of uneven size.
+    """
+    return itemsize * (
+        2 * elements - chunk(elements, ranks, 0) - chunk(elements, ranks, 1)
+    )
+
+
+@formula
+def scatter_all_gather_broadcast_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p, rounded up, for the scatter, and p-1 for the ring.
+
+    Source: Thakur et al. 2005.
+    """
+    return ceil_log2(ranks) + ranks - 1
 
 
 # Hierarchical all-reduce: rank r is number r mod g of its node of g ranks
