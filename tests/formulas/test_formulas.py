@@ -268,6 +268,24 @@ def test_the_scatter_overtakes_the_tree_at_the_printed_size(
     assert cut(p, 1, 1, 0) == f.scatter_all_gather_broadcast_rounds(p)
 
 
+# All-to-all
+
+
+@given(st.integers(1, 2**12), st.integers(0, 99), width)
+def test_bruck_sends_block_i_once_for_each_one_of_i(p: int, m: int, b: int) -> None:
+    ones = [sum(i >> k & 1 for i in range(p)) for k in range(12)]
+    assert ones == [f.blocks_with_bit(p, 2**k) for k in range(12)]
+    assert f.bruck_all_to_all_bytes(p, m, b) == sum(ones) * m * b
+    assert f.bruck_all_to_all_rounds(p) == sum(some > 0 for some in ones)
+    assert f.bruck_all_to_all_rounds(p) <= f.all_to_all_rounds(p)
+    assert f.bruck_all_to_all_hops(p) >= p - 1
+
+
+@pytest.mark.parametrize("q", range(32))
+def test_bruck_sends_half_of_the_blocks_in_each_round_of_a_power_of_two(q: int) -> None:
+    assert f.bruck_all_to_all_hops(2**q) == 2**q * q // 2
+
+
 # Buckets
 
 

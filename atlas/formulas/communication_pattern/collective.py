@@ -429,3 +429,69 @@ def all_to_all_rounds(ranks: Ranks) -> int:
     Source: Thakur et al. 2005.
     """
     return ranks - 1
+
+
+# Bruck's all-to-all: block i moves i places, by powers of two
+
+
+@formula
+def blocks_with_bit(ranks: Ranks, power: Positive) -> int:
+    """Blocks, numbered from 0 to p-1, whose number has the bit of this power of two.
+
+    Source: arithmetic: of each two runs as long as the power, the second has it.
+    """
+    return ranks // (2 * power) * power + max(0, ranks % (2 * power) - power)
+
+
+def _four_bits(p: int, q: int) -> int:
+    return (
+        0
+        if p <= q
+        else blocks_with_bit(p, q)
+        + blocks_with_bit(p, 2 * q)
+        + blocks_with_bit(p, 4 * q)
+        + blocks_with_bit(p, 8 * q)
+    )
+
+
+def _sixteen_bits(p: int, q: int) -> int:
+    return (
+        0
+        if p <= q
+        else _four_bits(p, q)
+        + _four_bits(p, 16 * q)
+        + _four_bits(p, 256 * q)
+        + _four_bits(p, 4096 * q)
+    )
+
+
+@formula
+def bruck_all_to_all_hops(ranks: Ranks) -> int:
+    """Blocks that a rank sends in all rounds: block i once for each one in binary i.
+
+    Source: Bruck et al. 1997, p lg p / 2 for powers of two, here for any p of at most
+    32 bits.
+    """
+    return (
+        _sixteen_bits(ranks, 1)
+        if ranks <= 65536
+        else _sixteen_bits(ranks, 1) + _sixteen_bits(ranks, 65536)
+    )
+
+
+@formula
+def bruck_all_to_all_bytes(ranks: Ranks, block: Count, itemsize: Positive) -> int:
+    """Bytes that each rank sends: all blocks of every round.
+
+    Source: Bruck et al. 1997: about half of the blocks move in each round.
+    """
+    return bruck_all_to_all_hops(ranks) * block * itemsize
+
+
+@formula
+def bruck_all_to_all_rounds(ranks: Ranks) -> int:
+    """Rounds of messages: lg p, rounded up, one for each bit of a block's number.
+
+    Source: Bruck et al. 1997.
+    """
+    return ceil_log2(ranks)
