@@ -14,7 +14,7 @@ LAWS = [
     for claim in technique.claims
     if claim.law is not None
 ]
-DIVIDES_ALL = 840  # by every number of ranks up to 8
+DIVIDES_ALL = 8 * 840  # bits, by every number of ranks up to 8, into whole bytes
 
 
 def agrees(claim: Claim, values: dict[str, int]) -> bool:

@@ -1,6 +1,6 @@
 """Formulas of communication-pattern/quantization: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, formula
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
 
 
 @formula
@@ -39,3 +39,25 @@ def qsgd_variance(bucket: Positive, levels: Positive) -> float:
     Source: Alistarh et al. 2017, lemma 3.1.
     """
     return min(bucket / levels**2, bucket**0.5 / levels)
+
+
+# signSGD with majority vote: each rank counts the votes on one stripe
+
+
+@formula
+def sign_vote_bytes(ranks: Ranks, elements: Count, steps: Count) -> int:
+    """Bytes a rank sends one way: one bit of every entry that others count.
+
+    Source: Bernstein et al. 2019: one bit to the server, one back; here every rank
+    serves a stripe of whole bytes.
+    """
+    return steps * (ranks - 1) * -(-elements // (8 * ranks))
+
+
+@formula
+def sign_vote_calls(steps: Count) -> int:
+    """Collectives: votes to whoever counts them, verdicts to everyone.
+
+    Source: derived: one all-to-all and one all-gather per step.
+    """
+    return 2 * steps
