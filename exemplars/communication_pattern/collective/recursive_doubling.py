@@ -60,7 +60,8 @@ def all_reduce(x: Tensor) -> None:
         with span("double", label=distance):
             swap(x, arrived, r ^ distance)
             #: One adds a + b and the other b + a, which is the same to the
-            #: last bit: partners stay equal, and in the end all ranks are.
+            #: last bit (unless both are NaN: the first one is kept). So
+            #: partners stay equal, and in the end all ranks are.
             x.add_(arrived)
     if r + core < p:
         with span("unfold", label=r + core):
