@@ -286,6 +286,18 @@ def test_bruck_sends_half_of_the_blocks_in_each_round_of_a_power_of_two(q: int) 
     assert f.bruck_all_to_all_hops(2**q) == 2**q * q // 2
 
 
+@given(st.integers(1, 32), st.integers(1, 32), st.integers(0, 99), width)
+def test_two_levels_send_the_same_bytes_between_nodes_in_fewer_messages(
+    nodes: int, size: int, m: int, b: int
+) -> None:
+    p = nodes * size
+    between = f.two_level_all_to_all_between(p, size, m, b)
+    assert between == (p - size) * m * b
+    assert f.two_level_all_to_all_messages(p, size) * size == p - size
+    assert f.two_level_all_to_all_inside(p, size, m, b) == (p - nodes) * m * b
+    assert f.two_level_all_to_all_rounds(p, size) <= f.all_to_all_rounds(p)
+
+
 # Buckets
 
 

@@ -495,3 +495,46 @@ def bruck_all_to_all_rounds(ranks: Ranks) -> int:
     Source: Bruck et al. 1997.
     """
     return ceil_log2(ranks)
+
+
+# Two-level all-to-all: inside nodes of g ranks, then between them
+
+
+@formula
+def two_level_all_to_all_inside(
+    ranks: Ranks, node_size: Positive, block: Count, itemsize: Positive
+) -> int:
+    """Bytes that each rank sends inside its node: to each place, a block per node.
+
+    Source: Rajbhandari et al. 2022, hierarchical all-to-all; Hwang et al. 2023, 2DH.
+    """
+    return (node_size - 1) * -(-ranks // node_size) * block * itemsize
+
+
+@formula
+def two_level_all_to_all_between(
+    ranks: Ranks, node_size: Positive, block: Count, itemsize: Positive
+) -> int:
+    """Bytes that each rank sends to other nodes: to each, a block from every place.
+
+    Source: Rajbhandari et al. 2022; as many as a direct exchange sends there.
+    """
+    return (-(-ranks // node_size) - 1) * node_size * block * itemsize
+
+
+@formula
+def two_level_all_to_all_messages(ranks: Ranks, node_size: Positive) -> int:
+    """Messages that each rank sends to other nodes: one to each.
+
+    Source: Hwang et al. 2023, 2DH; a direct exchange sends one to each rank of them.
+    """
+    return -(-ranks // node_size) - 1
+
+
+@formula
+def two_level_all_to_all_rounds(ranks: Ranks, node_size: Positive) -> int:
+    """Rounds of messages: one for every other rank of the node and every other node.
+
+    Source: Rajbhandari et al. 2022: g + p/g hops instead of p.
+    """
+    return node_size - 1 + -(-ranks // node_size) - 1
