@@ -11,7 +11,7 @@ The machine: a rank does one thing at a time; it sends one message at a time
 and receives one at a time, and the two do not disturb each other. A message
 leaves when it is posted and the sender's port is free; the k-th message from
 one rank to another is the k-th that the other receives from it. A collective
-starts when the last of its group has come.
+starts when the last of its group has come and the group's previous one is over.
 
 Wall time on a machine with fewer cores than ranks never equals such a figure;
 this does, exactly, and on every backend.
@@ -19,7 +19,7 @@ this does, exactly, and on every backend.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 
@@ -127,6 +127,14 @@ class Timeline:
         return total
 
     @property
+    def exposed(self) -> list[float]:
+        """Time each rank stood still: communication not hidden by compute."""
+        total = [0.0] * self.ranks
+        for w in self.waits:
+            total[w.rank] += w.end - w.start
+        return total
+
+    @property
     def idle(self) -> list[float]:
         """Time each rank did not spend in spans, until the last one was done."""
         return [self.makespan - b for b in self.busy]
@@ -155,6 +163,28 @@ def rounds(traces: Iterable[Trace]) -> Timeline:
 def virtual(traces: Iterable[Trace]) -> Timeline:
     """Count work: spans take what they declare, messages are free."""
     return timeline(traces, span_cost=declared, message_cost=nothing)
+
+
+def overlapped(traces: Iterable[Trace]) -> Timeline:
+    """Spans take what they declare; a message or a collective takes one second."""
+    return timeline(traces, message_cost=one, collective_cost=_shared)
+
+
+def alike(trace: Trace) -> Timeline:
+    """The same of one rank's trace alone, if all ranks do the same at the same time.
+
+    Every rank then sends as it receives: the k-th message that it waits for left
+    another rank when its own k-th message left.
+    """
+    events = [_event(e) for e in trace]
+    alone = [replace(e, cost=_shared(e), group=(0,)) if e.group else e for e in events]
+    own = [replace(e, peer=0) if e.peer >= 0 else e for e in alone]
+    return timeline([own], message_cost=one, collective_cost=declared)
+
+
+def _shared(event: Event) -> float:
+    """One second, unless there is nobody to talk to."""
+    return float(len(event.group) > 1)
 
 
 def timeline(
@@ -213,6 +243,7 @@ class _Machine:
         self.turn: dict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
         self.key: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}
         self.met: dict[tuple[tuple[int, ...], int], dict[int, int]] = defaultdict(dict)
+        self.over: dict[tuple[int, ...], float] = defaultdict(float)
         self.result = Timeline(p)
 
     def run(self) -> Timeline:
@@ -305,8 +336,9 @@ class _Machine:
             self.gather(e, self.met[e.group, turn])
 
     def gather(self, e: Event, members: dict[int, int]) -> None:
-        start = max(self.began[r, i] for r, i in members.items())
-        end = start + self.collective(e)
+        came = max(self.began[r, i] for r, i in members.items())
+        start = max(came, self.over[e.group])
+        end = self.over[e.group] = start + self.collective(e)
         logged = [self.traces[r][i] for r, i in members.items()]
         if len({x.name for x in logged}) > 1:
             names = sorted({x.name for x in logged})

@@ -33,10 +33,12 @@ from atlas.ledger import Category, Ledger
 from atlas.meter import Count, Meter, plain, span
 from atlas.process import die_with_parent, stacks_on_signal
 from atlas.schedule import Action
+from atlas.timeline import alike
 
 __all__ = [
-    "Action", "Clock", "Held", "Refused", "World", "constant", "jitter",
-    "join", "meter", "one_pauses", "one_slow", "report", "span", "world",
+    "Action", "Clock", "Held", "Refused", "World", "alike", "constant",
+    "jitter", "join", "meter", "one_pauses", "one_slow", "report", "span",
+    "world",
 ]  # fmt: skip
 
 Tensors = Tensor | Sequence[Tensor]

@@ -20,6 +20,7 @@ from atlas.timeline import (
     declared,
     nothing,
     one,
+    overlapped,
     timeline,
 )
 
@@ -42,6 +43,7 @@ class Mode:
 
 ROUNDS = Mode("rounds", "Rounds", "round")
 VIRTUAL = Mode("virtual", "Virtual time", "")
+OVERLAPPED = Mode("virtual", "Virtual time", "")  # in which messages take time too
 STEPS = Mode("steps", "Steps", "step")
 WALL = Mode("wall", "Wall clock", "ms")
 
@@ -63,7 +65,8 @@ def scene(
     events = traces(run)
     if events is None:
         return None
-    mode = choose(events)
+    overlaps = any("exposed" in rank.get("measured", ()) for rank in run["ranks"])
+    mode = OVERLAPPED if overlaps else choose(events)
     try:
         logical = place(events, mode)
     except TimelineError:
@@ -83,6 +86,8 @@ def choose(events: Sequence[Sequence[Mapping[str, Any]]]) -> Mode:
 
 def place(events: Sequence[Sequence[Mapping[str, Any]]], mode: Mode) -> Timeline:
     """The earliest time of everything, in this mode."""
+    if mode is OVERLAPPED:
+        return overlapped(events)
     if mode is VIRTUAL:
         return timeline(events, span_cost=declared, message_cost=nothing)
     if mode is ROUNDS:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from math import ceil, log2
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,15 @@ from atlas.timeline import (
     Event,
     Timeline,
     TimelineError,
+    alike,
     declared,
+    overlapped,
     rounds,
     timeline,
     virtual,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 P = pytest.mark.parametrize("p", [2, 3, 4, 5, 8])
 
 
@@ -46,8 +50,11 @@ class Tape:
         self.events.append(Event("end", of=len(self.events) - 1))
 
     def collective(self, name: str, *group: int) -> None:
+        self.wait(self.start(name, *group))
+
+    def start(self, name: str, *group: int) -> int:
         self.events.append(Event("collective", name=name, group=group))
-        self.wait(len(self.events) - 1)
+        return len(self.events) - 1
 
 
 def tapes(p: int) -> list[Tape]:
@@ -307,3 +314,52 @@ def rename(e: Event, to: list[int]) -> Event:
     return Event(
         e.kind, e.at, e.until, e.name, e.label, e.cost, peer, e.bytes, e.of, group
     )
+
+
+def test_collectives_of_a_group_run_one_after_another() -> None:
+    ranks = tapes(2)
+    for tape in ranks:
+        posted = [tape.start("all_reduce", 0, 1) for _ in range(3)]
+        tape.work(2)
+        tape.wait(posted[-1])
+    found = overlapped(traces(ranks))
+    assert [(x.start, x.end) for x in found.collectives] == [(0, 1), (1, 2), (2, 3)]
+    assert found.exposed == [1, 1]
+
+
+def test_nobody_waits_for_a_collective_of_one_rank() -> None:
+    (alone,) = tapes(1)
+    alone.collective("all_reduce", 0)
+    assert overlapped([alone.events]).exposed == alike(alone.events).exposed == [0]
+
+
+@P
+@pytest.mark.parametrize("cost", [0.25, 1, 3])
+def test_one_trace_tells_the_pauses_of_ranks_that_do_the_same(
+    p: int, cost: float
+) -> None:
+    ranks = tapes(p)
+    for r, tape in enumerate(ranks):
+        for _ in range(3):
+            out = tape.post("send", (r + 1) % p)
+            into = tape.post("recv", (r - 1) % p)
+            tape.work(cost)
+            tape.wait(out, into)
+        tape.collective("all_reduce", *range(p))
+    whole = overlapped(traces(ranks))
+    assert whole.exposed == [3 * max(0, 1 - cost) + 1] * p
+    for tape in ranks:
+        assert alike(tape.events).exposed == whole.exposed[:1]
+
+
+def test_a_rank_that_does_as_the_others_tells_of_all_in_the_records() -> None:
+    """Each rank computed its pauses from its own trace; here are all traces."""
+    seen = set()
+    for path in sorted((ROOT / "measurements" / "gloo").glob("*.json")):
+        for run in json.loads(path.read_text())["runs"]:
+            told = [rank["measured"].get("exposed") for rank in run["ranks"]]
+            if run.get("shown") and None not in told:
+                found = overlapped([rank["events"] for rank in run["ranks"]])
+                assert found.exposed == told, path.stem
+                seen.add(path.stem)
+    assert "priority-scheduling" in seen

@@ -75,3 +75,57 @@ def wait_free_payload(
     Source: Zhang et al. 2017.
     """
     return steps * layers * width**2 * itemsize
+
+
+# Priority scheduling: equal layers, cut into slices that take one second each
+
+
+@formula
+def priority_arrived(layers: Positive, pieces: Positive, backward: Count) -> int:
+    """Slices that have arrived when the first layer's gradient is complete.
+
+    Source: derived from Jayarajan et al. 2019: each later layer sends what fits into
+    the next layer's backward, then the first layer overtakes the rest.
+    """
+    return (layers - 1) * min(backward, pieces) + pieces
+
+
+@formula
+def priority_start(
+    ranks: Ranks, layers: Positive, pieces: Positive, forward: Amount, backward: Count
+) -> float:
+    """Seconds until the second forward starts: one step, and the first layer's slices.
+
+    Source: derived from Jayarajan et al. 2019.
+    """
+    return layers * (forward + backward) + (pieces if ranks > 1 else 0)
+
+
+@formula
+def first_come_start(
+    ranks: Ranks, layers: Positive, pieces: Positive, forward: Amount, backward: Count
+) -> float:
+    """The same where slices leave in the order in which they became ready.
+
+    Source: derived: the first layer's slices wait for all that backward did not hide.
+    """
+    return priority_start(ranks, layers, pieces, forward, backward) + (
+        (layers - 1) * max(0, pieces - backward) if ranks > 1 else 0
+    )
+
+
+@formula
+def priority_exposed(
+    ranks: Ranks,
+    layers: Positive,
+    pieces: Positive,
+    forward: Amount,
+    backward: Count,
+    steps: Positive,
+) -> float:
+    """Seconds of communication that neither backward nor the next forward hides.
+
+    Source: derived: slices that backward had no room for have a layer's forward more.
+    """
+    each = pieces + (layers - 1) * max(0, pieces - backward - forward)
+    return (steps - 1) * each if ranks > 1 else 0
