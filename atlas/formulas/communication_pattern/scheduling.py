@@ -129,3 +129,35 @@ def priority_exposed(
     """
     each = pieces + (layers - 1) * max(0, pieces - backward - forward)
     return (steps - 1) * each if ranks > 1 else 0
+
+
+# Decomposed overlap: a gather before a product, then a product before a scatter
+
+
+@formula
+def overlap_bytes(
+    ranks: Ranks, local_batch: Count, width: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends in either half: the tokens of one rank to p - 1 others.
+
+    Source: derived: an all-gather, or a reduce-scatter, by ring.
+    """
+    return (ranks - 1) * local_batch * width * itemsize
+
+
+@formula
+def overlap_early(ranks: Ranks) -> int:
+    """Partial products that begin while a message is on its way, in both halves.
+
+    Source: derived from Wang et al. 2023: all but one of p products in each half.
+    """
+    return 2 * (ranks - 1)
+
+
+@formula
+def overlap_exposed(ranks: Ranks, product: Amount) -> float:
+    """Seconds that a rank waits in both halves when a message takes one second.
+
+    Source: derived from Wang et al. 2023: what a product does not hide of a message.
+    """
+    return 2 * (ranks - 1) * max(0, 1 - product)
