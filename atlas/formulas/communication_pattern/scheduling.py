@@ -1,6 +1,7 @@
 """Formulas of communication-pattern/scheduling: bytes, rounds, memory, time."""
 
 from atlas.formulas.communication_pattern.collective import ring_all_reduce_rounds
+from atlas.formulas.parameter_distribution.sharded import zero_3_gathered_bytes
 from atlas.formulas.ranges import Amount, Count, Positive, Ranks, formula
 
 # Tensor fusion: equal tensors that share a buffer
@@ -161,3 +162,49 @@ def overlap_exposed(ranks: Ranks, product: Amount) -> float:
     Source: derived from Wang et al. 2023: what a product does not hide of a message.
     """
     return 2 * (ranks - 1) * max(0, 1 - product)
+
+
+# Prefetched gather: equal layers in shards; a gather or a scatter takes one second
+
+
+@formula
+def prefetch_exposed(
+    ranks: Ranks, layers: Positive, backward: Positive, steps: Count
+) -> float:
+    """Seconds that a rank waits if a forward hides one gather, with two rooms.
+
+    Source: derived from Zhao et al. 2023: the first gather, the last scatter, and what
+    backward does not hide of a scatter and the gather behind it.
+    """
+    each = 2 + max(0, layers - 2) * max(0, 2 - backward)
+    return steps * each if ranks > 1 else 0
+
+
+@formula
+def one_room_exposed(ranks: Ranks, layers: Positive, steps: Count) -> float:
+    """The same with one room: every gather and every scatter is waited for.
+
+    Source: derived: L gathers forward, L - 1 and as many scatters backward, one more.
+    """
+    return steps * (3 * layers - 1) if ranks > 1 else 0
+
+
+@formula
+def prefetch_gathered_bytes(ranks: Ranks, width: Count, itemsize: Positive) -> int:
+    """Bytes of two gathered layers, their padding included.
+
+    Source: derived from Zhao et al. 2023: the layer in use, and the next.
+    """
+    return 2 * zero_3_gathered_bytes(ranks, width**2, itemsize)
+
+
+@formula
+def prefetch_volume(
+    ranks: Ranks, layers: Positive, width: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank sends when the collectives are rings.
+
+    Source: derived: ZeRO-3's three passes, but the last layer is gathered once.
+    """
+    shard = zero_3_gathered_bytes(ranks, width**2, itemsize) // ranks
+    return steps * (3 * layers - 1) * (ranks - 1) * shard
