@@ -61,3 +61,24 @@ def sign_vote_calls(steps: Count) -> int:
     Source: derived: one all-to-all and one all-gather per step.
     """
     return 2 * steps
+
+
+# Ternary gradients: two bits per element
+
+
+@formula
+def ternary_payload(elements: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes a rank hands over: two bits per element, four to a byte, and a maximum.
+
+    Source: Wen et al. 2017, section 3, with two bits for lg 3.
+    """
+    return steps * (-(-elements // 4) + itemsize)
+
+
+@formula
+def ternary_calls(steps: Count) -> int:
+    """Collectives: the largest entry of all ranks, then the codes.
+
+    Source: Wen et al. 2017, section 3, on the shared scale.
+    """
+    return 2 * steps
