@@ -10,7 +10,7 @@ from atlas.site.overview import proven
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front
 from atlas.taxonomy import Axis, Claim, Facet, Family, System, Technique
-from atlas.views import proof, sizes, standing
+from atlas.views import compressors, proof, sizes, standing
 from atlas.views.context import Context
 from atlas.views.proof import COUNTED
 from atlas.views.race import study
@@ -41,6 +41,7 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         rows=rows if techniques else [],
         given=list(_assumed(ctx, techniques)),
         race=[markup(part) for part in _race(ctx, axis, here)],
+        compressed=axis.id == compressors.AXIS,
         p=sizes.P,
         n=sizes.N,
     )
@@ -77,6 +78,7 @@ def family_page(ctx: Context, axis: Axis, family: Family) -> str:
         styles=markup(address.assets(here, *ASSETS)),
         techniques=[(t, markup(proven(ctx, t))) for t in found],
         groups=list(_numbers(ctx, found)),
+        compressed=(axis.id, family.id) in compressors.HOMES,
         bare=[t for t in found if not counting(t)],
         given=list(_assumed(ctx, found)),
         guests=sorted(guests, key=lambda t: (t.since, t.id)),

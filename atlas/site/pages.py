@@ -16,6 +16,7 @@ from atlas.site import (
     choose,
     chronology,
     compare,
+    compressors,
     coverage,
     crosswalk,
     cut,
@@ -52,6 +53,7 @@ WRITTEN: Mapping[str, Places] = {
     matrix.HERE: matrix.PLACES,
     grid.HERE: grid.PLACES,
     cut.HERE: cut.PLACES,
+    compressors.HERE: compressors.PLACES,
     crosswalk.HERE: crosswalk.PLACES,
     choose.HERE: choose.PLACES,
     compare.HERE: compare.PLACES,
@@ -152,6 +154,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     views |= {"Choose": choose.HERE}
     views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
     views |= {"How far to trust it": accuracy.HERE}
+    views |= {"Compressors": compressors.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from atlas.site import address, text
+from atlas.views.compressors import said_rate
 
 FOLDER = Path(__file__).with_name("templates")
 
@@ -41,6 +42,7 @@ def environment() -> Environment:
         "raw": lambda made: markup(text.raw(str(made))),
         "url": _url,
         "breakable": _breakable,
+        "speed": said_rate,
     }
     made.globals |= {
         "link": address.link,

@@ -17,6 +17,7 @@ PLACE = Path("measurements") / "studies" / "compressors"
 #: The families whose techniques approximate a gradient, and one that sends it exactly.
 AXIS = "communication-pattern"
 FAMILIES = ("quantization", "sparsification", "low-rank-and-sketch")
+HOMES = tuple((AXIS, family) for family in FAMILIES)
 ALSO = ("sparse-gradients",)
 PLAIN = "plain"
 TASKS = ("digits", "characters")
@@ -34,7 +35,7 @@ def compressors(atlas: Atlas) -> list[Technique]:
     found = [
         t
         for t in atlas.techniques.values()
-        if (t.axis == AXIS and t.family in FAMILIES) or t.id in ALSO
+        if (t.axis, t.family) in HOMES or t.id in ALSO
     ]
     return sorted(found, key=lambda t: (t.since, t.id))
 
@@ -124,6 +125,16 @@ def step_seconds(
     return work + waiting + max(0.0, sent * link["beta"] - link["credit"])
 
 
+def said_rate(rate: float) -> str:
+    """A speed as people say it; where it never or always pays, that."""
+    if rate == 0:
+        return "never"
+    if rate == inf:
+        return "always"
+    scale, unit = (1e9, "Gbit/s") if rate >= 1e9 else (1e6, "Mbit/s")
+    return f"{float(f'{rate / scale:.2g}'):g} {unit}"
+
+
 @dataclass(frozen=True)
 class OnWire:
     """A step on a link of known speed: measured, and predicted."""
@@ -148,6 +159,8 @@ class Figures:
     loss: Json | None = None
     cost: Cost | None = None
     pays: Mapping[str, float] = field(default_factory=dict)  # by ranks, bits a second
+    work: float | None = None  # seconds of a whole step outside of calls, on 2 ranks
+    sent: float | None = None  # bytes, on 2 ranks
     steps: tuple[OnWire, ...] = ()
 
 
@@ -214,17 +227,24 @@ def _figures(task: str, kept: Json, plain: Json, measure: str) -> Figures:
         }
         made = replace(made, cost=costs[RANKS[0]], pays=pays)
         if "wires" in kept and "wires" in plain:
-            made = replace(made, steps=tuple(_on_wires(task, kept, plain)))
+            mine = work[RANKS[0]][task]
+            whole = _compute(task, plain) + mine["seconds"]
+            steps = tuple(_on_wires(task, whole, kept, plain))
+            made = replace(made, work=whole, sent=mine["wire"], steps=steps)
     return made
 
 
-def _on_wires(task: str, kept: Json, plain: Json) -> Iterator[OnWire]:
+def _compute(task: str, plain: Json) -> float:
+    """Seconds of a real step beyond those of playing a recorded gradient."""
+    played = plain["work"][RANKS[0]][task]["seconds"]
+    return float(plain["work"]["trained"][task] - played)
+
+
+def _on_wires(task: str, whole: float, kept: Json, plain: Json) -> Iterator[OnWire]:
     """At every rate; the work was timed apart, off the wire."""
-    work, theirs = (x["work"][RANKS[0]][task] for x in (kept, plain))
-    compute = plain["work"]["trained"][task] - theirs["seconds"]
+    work = kept["work"][RANKS[0]][task]
     for rate in sorted((r for r in kept["wires"] if r.isdigit()), key=int):
         seen, link = kept["wires"][rate][task], plain["wires"][rate]["link"]
-        whole = compute + work["seconds"]
         said = step_seconds(whole, work["calls"], work["wire"], link)
         yield OnWire(int(rate), seen["seconds"], seen["low"], seen["high"], said)
 
