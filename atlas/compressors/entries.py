@@ -57,6 +57,7 @@ NATURES: Mapping[str, Nature] = {
     "one-bit-sgd": Nature(memory=True),
     "qsgd": Nature(draws=True),
     "top-k-error-feedback": Nature(memory=True),
+    "random-k": Nature(draws=True, memory=True),
     "powersgd": Nature(memory=True),
 }
 
