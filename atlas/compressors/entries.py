@@ -17,7 +17,10 @@ from exemplars.runtime import defaults
 SHARE = 100  # of how many entries a sparse compressor keeps one
 GIVEN = ("steps", "local_batch", "rate")
 #: By technique: settings other than those of its `main`, for a gradient of n entries.
-SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {}
+SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
+    #: As many cells in a row of the table as two for each entry that is kept.
+    "count-sketch": lambda n: {"columns": 2 * n // SHARE},
+}
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,19 @@ class Nature:
 NATURES: Mapping[str, Nature] = {
     PLAIN: Nature(),
     "one-bit-sgd": Nature(memory=True),
+    "one-bit-adam": Nature(memory=True, scaled=True),
     "qsgd": Nature(draws=True),
+    "sign-majority-vote": Nature(scaled=True),
+    "ternary-gradients": Nature(draws=True),
     "top-k-error-feedback": Nature(memory=True),
+    "global-top-k": Nature(memory=True),
+    "hierarchical-top-k": Nature(memory=True),
     "random-k": Nature(draws=True, memory=True),
+    "deep-gradient-compression": Nature(memory=True),
+    "momentum-components": Nature(memory=True, scaled=True),
     "powersgd": Nature(memory=True),
+    "count-sketch": Nature(memory=True),
+    "sparse-gradients": Nature(),
 }
 
 
