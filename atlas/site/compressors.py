@@ -15,8 +15,8 @@ from atlas.views.context import Context, Json
 
 HERE = "compressors.md"
 PARTS = "compressors.html.j2"
-WIDE, HIGH = 640, 340
-LEFT, RIGHT, ABOVE, BELOW = 58, 14, 12, 40
+WIDE, HIGH = 460, 300
+LEFT, RIGHT, ABOVE, BELOW = 44, 22, 14, 40
 DOT = 5.0
 SLOWEST, FASTEST = 1e7, 1e11  # bits a second that are drawn
 Place = Callable[[float], float]
