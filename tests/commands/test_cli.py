@@ -29,6 +29,7 @@ from atlas.commands import (
     browse,
     common,
     compare,
+    compressors,
     filters,
     names,
     new,
@@ -52,7 +53,7 @@ PLANNED = [
     if not (ROOT / t.exemplar).exists()
 ]
 MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
-MODULES += (plan, predict, race)
+MODULES += (plan, predict, race, compressors)
 
 
 def atlas(*arguments: str) -> Any:
@@ -986,7 +987,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
     commands = {line[1] for line in examples()}
     assert commands == {
         *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
-        *("export", "race", "plan", "predict"),
+        *("export", "race", "plan", "predict", "compressors"),
     }
     for command in commands:
         text = atlas(command, "--help").stdout
