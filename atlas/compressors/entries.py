@@ -20,6 +20,10 @@ GIVEN = ("steps", "local_batch", "rate")
 SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     #: As many cells in a row of the table as two for each entry that is kept.
     "count-sketch": lambda n: {"columns": 2 * n // SHARE},
+    #: Of each half of a node's sum, as a node has two ranks here.
+    "hierarchical-top-k": lambda n: {"kept": n // SHARE // 2},
+    #: From the first step on as few entries as later.
+    "deep-gradient-compression": lambda n: {"warmup": 0},
 }
 
 
@@ -66,7 +70,7 @@ NATURES: Mapping[str, Nature] = {
     "global-top-k": Nature(memory=True),
     "hierarchical-top-k": Nature(memory=True),
     "random-k": Nature(draws=True, memory=True),
-    "deep-gradient-compression": Nature(memory=True),
+    "deep-gradient-compression": Nature(memory=True, scaled=True),
     "momentum-components": Nature(memory=True, scaled=True),
     "powersgd": Nature(memory=True),
     "count-sketch": Nature(memory=True),

@@ -287,9 +287,10 @@ def absent(ctx: Context) -> str:
     """Compressors that are described but have no figures here, and why."""
     have = [r.technique.id for r in measured(ctx) if r.technique]
     others = [t for t in view.compressors(ctx.atlas) if t.id not in have]
-    waiting = [t for t in others if ctx.written(t)]
+    waiting = [t for t in others if view.trains(ctx.root, t)]
+    apart = [t for t in others if ctx.written(t) and t not in waiting]
     unwritten = [t for t in others if not ctx.written(t)]
-    return macro(PARTS, "absent", HERE, waiting, unwritten)
+    return macro(PARTS, "absent", HERE, waiting, apart, unwritten)
 
 
 def burst(ctx: Context) -> str:

@@ -41,8 +41,14 @@ def compressors(atlas: Atlas) -> list[Technique]:
 
 
 def written(atlas: Atlas) -> list[Technique]:
-    """Those whose exemplar exists."""
-    return [t for t in compressors(atlas) if (atlas.root / t.exemplar).is_file()]
+    """Those whose exemplar exists and trains, so that gradients can be played to it."""
+    return [t for t in compressors(atlas) if trains(atlas.root, t)]
+
+
+def trains(root: Path, technique: Technique) -> bool:
+    """Whether there is an exemplar with a `train`; it is read, never imported."""
+    path = root / technique.exemplar
+    return path.is_file() and "\ndef train(" in path.read_text(encoding="utf-8")
 
 
 def read(root: Path, name: str) -> Json | None:
