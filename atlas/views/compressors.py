@@ -96,12 +96,10 @@ def cost(work: Json, plain: Json) -> Cost:
     """Encoding is what comes before the first call, decoding the rest.
 
     The whole was timed without instruments; the instrument that sees the first call
-    only tells how to divide it.
+    only tells in which proportion to divide it.
     """
     extra = max(0.0, work["seconds"] - plain["seconds"])
-    before = max(0.0, work["before"] - plain["before"])
-    after = max(0.0, work["after"] - plain["after"])
-    share = before / (before + after) if before + after else 0.0
+    share = work["before"] / (work["before"] + work["after"])
     return Cost(share * extra, (1 - share) * extra, work["high"] - work["low"])
 
 

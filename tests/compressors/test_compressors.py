@@ -169,7 +169,7 @@ def times(seconds: float, before: float, after: float) -> dict[str, float]:
 
 
 def test_encoding_comes_before_the_first_call() -> None:
-    found = view.cost(times(10, 7, 5), times(4, 1, 3))
+    found = view.cost(times(10, 9, 3), times(4, 1, 3))
     assert (found.encode, found.decode, found.both) == (4.5, 1.5, 6)
     assert found.spread == 3
 
