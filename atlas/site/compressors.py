@@ -37,7 +37,7 @@ class Finding:
 
     task: str
     count: int  # of compressors whose steps were timed
-    faster: Mapping[int, list[Row]]  # by rate: steps shorter than uncompressed ones
+    faster: Mapping[int, list[Row]]  # by rate: median step shorter than any plain one
     errors: list[float]  # of the predicted steps, relative
     worse: list[Row]  # whose losses lie above those of plain SGD, seed by seed
     compared: int
@@ -54,7 +54,7 @@ def finding(rows: Sequence[Row], task: str) -> Finding:
     """All of it from the rows; a row that lacks a part is not counted there."""
     plain, others = rows[0].tasks[task], rows[1:]
     timed = [r for r in others if r.tasks[task].steps]
-    limits = {s.rate: s.seconds for s in plain.steps}
+    limits = {s.rate: s.low for s in plain.steps}
     faster = {
         rate: [r for r in timed if _at(r.tasks[task], rate).seconds < limit]
         for rate, limit in limits.items()
