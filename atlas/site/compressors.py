@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from atlas.site import address
 from atlas.site.templating import macro, markup
 from atlas.site.text import amount, attr
 from atlas.svg import corners, short
+from atlas.taxonomy import Atlas
 from atlas.views import compressors as view
 from atlas.views.compressors import TASKS, Figures, OnWire, Row
 from atlas.views.context import Context, Json
@@ -19,7 +21,7 @@ WIDE, HIGH = 460, 300
 LEFT, RIGHT, ABOVE, BELOW = 44, 22, 14, 40
 DOT = 5.0
 SLOWEST, FASTEST = 1e7, 1e11  # bits a second that are drawn
-Place = Callable[[float], float]
+CALM = 2.5  # the load of two nodes that compute all the time, and a little more
 
 
 def measured(ctx: Context) -> list[Row]:
@@ -272,7 +274,15 @@ def intro(ctx: Context) -> str:
     found = view.read(ctx.root, view.PLAIN)
     if found is None or "values" not in found["parts"]:
         return ""
-    return macro(PARTS, "intro", found["parts"])
+    return macro(PARTS, "intro", found["parts"], busy(ctx.root, ctx.atlas))
+
+
+def busy(root: Path, atlas: Atlas) -> bool:
+    """Whether something was timed while more ran than the nodes themselves."""
+    names = [view.PLAIN, *(t.id for t in view.compressors(atlas))]
+    kept = [found["parts"] for name in names if (found := view.read(root, name))]
+    timed = [parts[p] for parts in kept for p in ("work", "wires") if p in parts]
+    return any(part["load"] > CALM for part in timed)
 
 
 def found(ctx: Context) -> str:

@@ -79,6 +79,17 @@ def test_figures_of_older_exemplars_say_so(copy: Path) -> None:
     assert "older source" in cells(text(context.read(copy)), "quantization/qsgd/")
 
 
+@pytest.mark.parametrize("load", [0.5, 9.0])
+def test_figures_of_a_busy_machine_say_so(copy: Path, load: float) -> None:
+    for place in (copy / view.PLACE).glob("*.json"):
+        found = json.loads(place.read_text())
+        for part in found["parts"].values():
+            part["load"] = load
+        place.write_text(json.dumps(found))
+    said = "The machine was busy" in text(context.read(copy))
+    assert said == (load > site.CALM)
+
+
 def figures(seconds: float, loss: float, even: float) -> Figures:
     """Of a compressor whose every step lasts so long."""
     steps = tuple(
