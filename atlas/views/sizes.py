@@ -104,6 +104,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
         "scarce_seats": 1024,
     },
     "filter": _CUT_LAYERS,
+    "global-top-k": {"kept": Rule(0.01)},
     "gpipe": _PIPELINE,
     "halo-exchange": {"batch": 1, "channels": 1, "columns": SMALL, "kernel": 3},
     "hierarchical": {"node_size": 4},

@@ -543,6 +543,17 @@ def test_random_k_sends_what_top_k_sends_but_no_places(k: int, b: int, t: int) -
     assert 2 * f.random_k_calls(t) == f.paired_gathers(t)
 
 
+@given(ranks, st.integers(0, 999), width, steps)
+def test_a_merging_tree_sends_k_pairs_twice_over_each_edge(
+    p: int, k: int, b: int, t: int
+) -> None:
+    sent = [f.global_top_k_bytes(p, r, k, b, t) for r in range(p)]
+    assert sum(sent) == 2 * (p - 1) * f.top_k_payload(k, b, t)
+    assert max(sent) <= (p - 1).bit_length() * f.top_k_payload(k, b, t)
+    assert f.global_top_k_rounds(p, t) == 2 * t * (p - 1).bit_length()
+    assert f.global_top_k_nonzeros(k) == k
+
+
 # Time
 
 

@@ -1,6 +1,10 @@
 """Formulas of communication-pattern/sparsification: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.communication_pattern.collective import (
+    tree_all_reduce_bytes,
+    tree_all_reduce_rounds,
+)
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 
 @formula
@@ -40,3 +44,35 @@ def random_k_calls(steps: Count) -> int:
     Source: derived: equal places can be summed on the way, and need no gather.
     """
     return steps
+
+
+# Global top-k: up and down a tree, k entries on each edge
+
+
+@formula
+def global_top_k_bytes(
+    ranks: Ranks, rank: Rank, kept: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that rank r sends: k values and places of 4 bytes, once on each edge.
+
+    Source: Shi et al. 2019: tree-based merges, then a broadcast.
+    """
+    return steps * tree_all_reduce_bytes(ranks, rank, kept, itemsize + 4)
+
+
+@formula
+def global_top_k_nonzeros(kept: Count) -> int:
+    """Most entries of an update that are not zero, however many ranks there are.
+
+    Source: Shi et al. 2019: the k largest are selected again after every merge.
+    """
+    return kept
+
+
+@formula
+def global_top_k_rounds(ranks: Ranks, steps: Count) -> int:
+    """Rounds of messages: lg p, rounded up, to the root, and as many back.
+
+    Source: Shi et al. 2019.
+    """
+    return steps * tree_all_reduce_rounds(ranks)
