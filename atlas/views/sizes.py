@@ -127,6 +127,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
     },
     "random-k": {"kept": Rule(0.01)},
     "ring-attention": {"tokens": SMALL, "width": 4096},
+    "sparse-gradients": {"touched": 8192, "table_rows": Rule(1 / 128), "width": 128},
     "spatial": {**_ROWS, "batch": 1, "map_rows": 64},
     "stale-synchronous-parallel": {
         "elements": SIZE,

@@ -554,6 +554,17 @@ def test_a_merging_tree_sends_k_pairs_twice_over_each_edge(
     assert f.global_top_k_nonzeros(k) == k
 
 
+@given(st.integers(2, 64), st.integers(0, 99), st.integers(1, 99), width)
+def test_pairs_win_until_the_ranks_touch_two_tables(
+    p: int, s: int, h: int, b: int
+) -> None:
+    sent = f.sparse_gradient_bytes(p, 0, s, h, b)
+    assert sent == (p - 1) * (s * h * b + 4 * s)
+    fitting = p * s * (h * b + 4) // (2 * h * b)
+    assert f.sparse_gradient_wins(p, 0, s, fitting, h, b) == 0
+    assert f.sparse_gradient_wins(p, 0, s, fitting + 1, h, b) == 1
+
+
 # Time
 
 

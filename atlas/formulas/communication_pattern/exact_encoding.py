@@ -1,6 +1,6 @@
 """Formulas of communication-pattern/exact-encoding: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 
 @formula
@@ -24,3 +24,34 @@ def sufficient_factor_wins(
     """
     factors = local_batch * ranks * (features_out + features_in)
     return 1 if ranks > 1 and factors < 2 * features_out * features_in else 0
+
+
+# Sparse gradients: rank r touches s + r rows of a table
+
+
+@formula
+def sparse_gradient_bytes(
+    ranks: Ranks, rank: Rank, touched: Count, width: Count, itemsize: Positive
+) -> int:
+    """Bytes that rank r sends: each touched row and its place, 4 bytes, to all others.
+
+    Source: Renggli et al. 2019 (SparCML): index-value pairs, here one index per row.
+    """
+    return (ranks - 1) * (touched + rank) * (width * itemsize + 4)
+
+
+@formula
+def sparse_gradient_wins(
+    ranks: Ranks,
+    rank: Rank,
+    touched: Count,
+    table_rows: Count,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """1 if pairs take fewer bytes than a ring all-reduce of the table, else 0.
+
+    Source: derived: to each of p-1 others s + r rows, or 2(p-1)/p of the table.
+    """
+    pairs = ranks * (touched + rank) * (width * itemsize + 4)
+    return 1 if ranks > 1 and pairs < 2 * table_rows * width * itemsize else 0
