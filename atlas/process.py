@@ -45,10 +45,10 @@ def _write_stacks(heard: int, file: TextIO) -> None:
     """Whenever SIGUSR1 is heard of."""
     while signals := os.read(heard, 1024):
         if signal.SIGUSR1 in signals:
-            os.write(file.fileno(), _stacks().encode())
+            os.write(file.fileno(), stacks().encode())
 
 
-def _stacks() -> str:
+def stacks() -> str:
     """What every other thread is doing."""
     own = threading.get_ident()
     names = {t.ident: t.name for t in threading.enumerate()}

@@ -52,6 +52,7 @@ HINTS = {
     "digits": "sklearn.datasets",
     "optim": "torch._dynamo",
     "cnns": "torch._dynamo",
+    "DistributedDataParallel": "torch._dynamo",
 }
 
 

@@ -15,10 +15,13 @@ from typing import Any
 
 from atlas import launch as launching
 from atlas.launch import LaunchError
+from atlas.yours.hang import Line, Verdict, judge, proven
 from atlas.yours.script import End, Here, Script, ScriptError, Watch
 
 #: How long the others get to say what they saw, once one rank has failed.
 GRACE = 1.0
+#: Seconds without any communication after which one asks whether waiting can help.
+STILL = 0.5
 #: Seconds without any communication after which a run is taken to hang.
 TIMEOUT = 300.0
 Tell = Callable[[int, str], None]
@@ -41,7 +44,9 @@ class Ran:
     script: Script
     ranks: tuple[Rank, ...]
     seconds: float
+    journals: tuple[list[Line], ...]
     stopped: str = ""
+    verdict: Verdict | None = None
 
     @property
     def well(self) -> bool:
@@ -95,8 +100,11 @@ def run(
         finally:
             follow.end()
         seconds = time.monotonic() - start
-        made = follow.collect(values)
-        return Ran(script, tuple(made), seconds, follow.stopped)
+        made = tuple(follow.collect(values))
+        journals = tuple(follow.journal(r) for r in range(ranks))
+        ends = [r.end for r in made]
+        verdict = judge(journals, ends, [r.stack for r in made])
+        return Ran(script, made, seconds, journals, follow.stopped, verdict)
 
 
 _FOREVER = 10.0**8
@@ -137,6 +145,7 @@ class _Follow:
     ranks: list[launching.Rank] = field(default_factory=list)
     stopped: str = ""
     failed: float = 0.0  # when a rank first did
+    asked: float = 0.0  # when it was last asked whether waiting can help
     progress: tuple[int, float] = (0, 0.0)  # bytes of journals, and since when
     shown: dict[int, int] = field(default_factory=dict)
     stacks: dict[int, str] = field(default_factory=dict)
@@ -156,6 +165,10 @@ class _Follow:
             self.stopped = "failed"
         elif now > self.progress[1] + self.timeout:
             self.stopped = "late"
+        elif not self.failed and now > max(self.progress[1], self.asked) + STILL:
+            self.asked = now
+            if self.is_proven():
+                self.stopped = "stuck"
         if self.stopped:
             self.ask_for_stacks()
         return bool(self.stopped)
@@ -164,6 +177,19 @@ class _Follow:
     def answered(self) -> bool:
         """Whether a rank failed in our own code, around the script."""
         return any(r.answer and r.answer[0] == "error" for r in self.ranks)
+
+    def journal(self, rank: int) -> list[Line]:
+        """What a rank wrote down; its last line may be half a line."""
+        try:
+            text = (self.folder / f"journal.{rank}").read_text()
+        except OSError:
+            return []
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    def is_proven(self) -> bool:
+        """Whether no waiting can help any more."""
+        ends = [self.ended(r) or self.fate(r) for r in range(self.size)]
+        return proven([self.journal(r) for r in range(self.size)], ends)
 
     def deaths(self) -> list[int]:
         """Ranks that are gone and left no word."""
@@ -239,11 +265,14 @@ def _on_a_rank(
     script: Script, watch: tuple[Watch, ...], ranks: int, folder: str
 ) -> list[Any]:
     """The script under its watchers; how it ended goes to a file."""
+    from atlas.meter.journal import Journal
     from atlas.process import stacks_on_signal
     from atlas.yours.place import prepare
     from atlas.yours.script import execute
 
-    here = Here(int(os.environ["RANK"]), ranks, Path(folder))
+    rank = int(os.environ["RANK"])
+    journal = Journal(Path(folder) / f"journal.{rank}")
+    here = Here(rank, ranks, Path(folder), journal)
     out = os.open(here.folder / f"out.{here.rank}", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -253,6 +282,7 @@ def _on_a_rank(
         with contextlib.ExitStack() as open_:
             found = [open_.enter_context(w(here)) for w in watch]
             end = execute(script, names)
+        journal.close()
         sys.stdout.flush()
         sys.stderr.flush()
         part = here.folder / f"end.{here.rank}.part"

@@ -10,9 +10,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from atlas.ranks import HINTS
+
+if TYPE_CHECKING:
+    from atlas.meter.journal import Journal
 
 #: What a rank says that only lost its peer: an echo, and not the cause.
 ECHOES = (
@@ -78,6 +81,7 @@ class Here:
     rank: int
     ranks: int
     folder: Path  # of the run, for all its ranks
+    journal: "Journal"  # of this rank: a watcher may write into it
 
 
 #: Opened around the script; gives the function that is called for the value to bring

@@ -1,5 +1,6 @@
 """The meter: every call is counted once, whoever makes it, and nothing is missed."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from scripts import run
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from atlas import meter as metering
 from atlas.launch import LaunchError, launch
 from atlas.meter import Meter, meter, span, wire_bytes
+from atlas.meter import counting as metering
 from exemplars.runtime import World
 
 N = 12  # elements of float32 that each rank hands over: 48 bytes
@@ -458,3 +459,38 @@ def test_a_meter_does_without_the_compiler_and_keeps_it_out(tmp_path: Path) -> N
     """
     expected = "False\ntensor(12.)\ntensor(12.)\n[] []\n"
     assert run(tmp_path, source, "-W", "error") == (0, expected, "")
+
+
+def test_a_collective_of_another_thread_is_counted_with_its_wait() -> None:
+    def elsewhere(w: World) -> list[tuple[str, int]]:
+        with meter() as moved:
+            dist.all_reduce(empty())
+            thread = threading.Thread(target=lambda: dist.all_reduce(empty()))
+            thread.start()
+            thread.join()
+        return [(e.kind, e.of) for e in moved.events]
+
+    expected = [("collective", -1), ("wait", 0), ("collective", -1), ("wait", 2)]
+    assert launch(elsewhere, 2) == [expected] * 2
+
+
+def test_the_root_of_a_gather_sends_nothing() -> None:
+    def gather(w: World) -> float:
+        into = parts(w.size, w.size * N) if w.rank == 1 else None
+        with meter() as moved:
+            dist.gather(empty(), into, dst=1)
+        return moved.wire
+
+    assert launch(gather, 3) == [BYTES, 0, BYTES]
+
+
+def test_a_call_that_gives_no_handle_was_itself_the_wait() -> None:
+    """As NCCL does it, where nothing was asked to be asynchronous."""
+
+    def without_handles(w: World) -> list[tuple[str, int]]:
+        metering.handle = lambda out: None
+        with meter() as moved:
+            dist.all_reduce(empty())
+        return [(e.kind, e.of) for e in moved.events]
+
+    assert launch(without_handles, 2) == [[("collective", -1), ("wait", 0)]] * 2

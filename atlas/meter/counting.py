@@ -21,9 +21,14 @@ rank computed meanwhile, forward and backward, as torch counts them.
 [Note: waits] A Work is waited for in Python or in C++ and passes no dispatcher.
 The one that the operator returns and the one that the caller gets are one
 Python object as long as somebody holds it. So the meter holds it, and watches
-the `wait` of its class.
+the `wait` of its class. NCCL gives no Work for a call that need not be waited for:
+then the call was the wait.
+
+[Note: threads] A dispatch mode belongs to the thread that opened it. What other
+threads post, the meter hears by a tap, which every thread passes.
 """
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -40,12 +45,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from atlas.meter.operators import (
+    OPERATORS,
+    POINT_TO_POINT,
+    MeterError,
+    wire_bytes,
+)
+from atlas.meter.tap import Call, Tap, handle, tap, tensors, watch
 from atlas.modes import Mode, uncompiled
 from atlas.timeline import Event
-
-
-class MeterError(Exception):
-    """An operation was seen that the meter cannot count."""
 
 
 @dataclass(slots=True)
@@ -57,65 +65,10 @@ class Count:
     wire: Fraction = Fraction(0)
 
 
-#: c10d operator -> (public name, index of the argument with this rank's payload)
-OPERATORS: dict[str, tuple[str, int | None]] = {
-    "c10d::allreduce_": ("all_reduce", 0),
-    "c10d::allreduce_coalesced_": ("all_reduce", 0),
-    "c10d::broadcast_": ("broadcast", 0),
-    "c10d::reduce_": ("reduce", 0),
-    "c10d::allgather_": ("all_gather", 1),
-    "c10d::_allgather_base_": ("all_gather", 1),
-    "c10d::allgather_coalesced_": ("all_gather", 1),
-    "c10d::allgather_into_tensor_coalesced_": ("all_gather", 1),
-    "c10d::reduce_scatter_": ("reduce_scatter", 1),
-    "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
-    "c10d::reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
-    "c10d::alltoall_": ("all_to_all", 1),
-    "c10d::alltoall_base_": ("all_to_all", 1),
-    "c10d::gather_": ("gather", 1),
-    "c10d::scatter_": ("scatter", 1),
-    "c10d::barrier": ("barrier", None),
-    "c10d::monitored_barrier_": ("barrier", None),
-    "c10d::send": ("send", 0),
-    "c10d::recv_": ("recv", 0),
-    "c10d::recv_any_source_": ("recv", 0),
-    "_c10d_functional::all_reduce": ("all_reduce", 0),
-    "_c10d_functional::all_reduce_": ("all_reduce", 0),
-    "_c10d_functional::all_reduce_coalesced": ("all_reduce", 0),
-    "_c10d_functional::all_reduce_coalesced_": ("all_reduce", 0),
-    "_c10d_functional::all_gather_into_tensor": ("all_gather", 0),
-    "_c10d_functional::all_gather_into_tensor_out": ("all_gather", 0),
-    "_c10d_functional::all_gather_into_tensor_coalesced": ("all_gather", 0),
-    "_c10d_functional::reduce_scatter_tensor": ("reduce_scatter", 0),
-    "_c10d_functional::reduce_scatter_tensor_coalesced": ("reduce_scatter", 0),
-    "_c10d_functional::all_to_all_single": ("all_to_all", 0),
-    "_c10d_functional::broadcast": ("broadcast", 0),
-    "_c10d_functional::broadcast_": ("broadcast", 0),
-}
 _SPACES = {name.split("::")[0] for name in OPERATORS} | {"_c10d_functional_autograd"}
 #: No communication of their own: they wait, or wrap one that is counted.
 _SILENT = {"_c10d_functional::_wrap_tensor_autograd"}
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
-
-
-def wire_bytes(op: str, payload: int, p: int) -> Fraction:
-    """What one rank of p must send, if the algorithm is bandwidth-optimal.
-
-    One-to-all and all-to-one operations are taken as a pipelined chain, in
-    which every rank passes the payload on once.
-    """
-    match op:
-        case "all_reduce":
-            return Fraction(2 * (p - 1) * payload, p)
-        case "all_gather":
-            return Fraction((p - 1) * payload)
-        case "reduce_scatter" | "all_to_all" | "scatter":
-            return Fraction((p - 1) * payload, p)
-        case "send" | "broadcast" | "reduce" | "gather":
-            return Fraction(payload if p > 1 else 0)
-        case "recv" | "barrier":
-            return Fraction(0)
-    raise MeterError(f"no wire bytes are known for {op!r}")
 
 
 class Meter(Mode):
@@ -134,6 +87,10 @@ class Meter(Mode):
         self._works: dict[int, tuple[Any, list[int]]] = {}
         self._tensors: dict[int, int] = {}
         self._open: list[int] = []
+        self._waiting: dict[int, float] = {}  # thread -> since when it waits
+        self._batching = False
+        self._lock = threading.RLock()
+        self._ours = threading.local()  # set while this thread is in our dispatch
 
     @property
     def bytes_sent(self) -> int:
@@ -143,12 +100,14 @@ class Meter(Mode):
     @property
     def count(self) -> int:
         """Collective calls, of any kind."""
-        return sum(c.count for op, c in self.calls.items() if op not in _P2P)
+        return sum(c.count for op, c in self.calls.items() if op not in POINT_TO_POINT)
 
     @property
     def payload(self) -> int:
         """Bytes this rank handed to collectives."""
-        return sum(c.payload for op, c in self.calls.items() if op not in _P2P)
+        return sum(
+            c.payload for op, c in self.calls.items() if op not in POINT_TO_POINT
+        )
 
     @property
     def wire(self) -> int | float:
@@ -164,11 +123,13 @@ class Meter(Mode):
         self._before = written()
         self._start = time.perf_counter()
         _active.append(self)
+        self._tap: Tap = tap(self)
         super().__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
+        self._tap.close()
         _active.remove(self)
         after = written()
         if after is not None and self._before is not None:
@@ -195,27 +156,62 @@ class Meter(Mode):
             return func(*args, **kwargs)
         if name not in OPERATORS:
             raise MeterError(f"the meter does not know {name}: it cannot count it")
+        names = (a.name for a in func._schema.arguments)
+        named = dict(zip(names, args, strict=False)) | kwargs
         at = self._now()
-        index = self._log(name, func, args, kwargs, at)
-        out = func(*args, **kwargs)
-        self._remember(out, index)
-        if out is None:  # no handle: it waited itself (a monitored barrier)
-            self._log_wait(index, at)
+        index = self._log(name, named, at)
+        self._ours.here = True
+        try:
+            out = func(*args, **kwargs)
+        finally:
+            self._ours.here = False
+        if name.startswith("_c10d_functional"):
+            for leaf in [out] if isinstance(out, Tensor) else out:
+                self._tensors[id(leaf)] = index
+        else:
+            self._remember(out, index, at)
         return out
 
-    def _log(self, name: str, func: Any, args: Any, kwargs: Any, at: float) -> int:
+    # As the tap tells it: of other threads, which the mode does not see
+
+    def posted(self, call: Call) -> tuple[int, float] | None:
+        """Log what another thread posts."""
+        if getattr(self._ours, "here", False) or _shape_alone(_first(call.named)):
+            return None
+        at = self._now()
+        return self._log(call.operator, call.named, at), at
+
+    def returned(self, token: tuple[int, float] | None, out: Any) -> None:
+        """Know it again when it is waited for."""
+        if token is not None:
+            self._remember(out, *token)
+
+    def waits(self, work: Any) -> None:
+        """Somebody begins to wait."""
+        self._waiting[threading.get_ident()] = self._now()
+
+    def waited(self, work: Any) -> None:
+        """Log a wait that is over."""
+        at = self._waiting.pop(threading.get_ident(), self._now())
+        for index in self._works.pop(id(work), (None, []))[1]:
+            self._log_wait(index, at)
+
+    def _log(self, name: str, named: dict[str, Any], at: float) -> int:
+        with self._lock:
+            return self._log_one(name, named, at)
+
+    def _log_one(self, name: str, named: dict[str, Any], at: float) -> int:
         op, where = OPERATORS[name]
-        names = (a.name for a in func._schema.arguments)
-        named: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
         group = _group(named)
-        payload = 0 if where is None else nbytes(args[where])
+        given = None if where is None else list(named.values())[where]
+        payload = nbytes(given)
         label = self._label()
-        if op in _P2P:
+        if op in POINT_TO_POINT:
             peer = named.get("dst", named.get("src", -1))
             peer = dist.get_global_rank(group, peer) if peer >= 0 else -1
             event = Event(op, at, at, op, label, peer=peer, bytes=payload)
             if op == "send" and self.digest:
-                event = replace(event, what=self.digest(args[where]))
+                event = replace(event, what=self.digest(given))
             if op == "send":
                 self.sent_to[peer] += payload
         else:
@@ -224,31 +220,25 @@ class Meter(Mode):
         count = self.calls[op]
         count.count += 1
         count.payload += payload
-        count.wire += wire_bytes(op, payload, group.size())
+        is_root = named.get("root_rank") == group.rank()
+        count.wire += wire_bytes(op, payload, group.size(), is_root)
         self.events.append(event)
         return len(self.events) - 1
 
-    def _remember(self, out: Any, index: int) -> None:
+    def _remember(self, out: Any, index: int, at: float) -> None:
         """Know this operation's handle again when it is waited for."""
-        for leaf in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(leaf, torch.ScriptObject):
-                work = _unboxed(leaf)
-                if work is not None:
-                    _watch(type(work))
-                    self._works[id(work)] = (work, [index])
-            elif isinstance(leaf, Tensor):
-                self._tensors[id(leaf)] = index
+        work = handle(out)
+        if work is not None:
+            self._works[id(work)] = (work, [index])
+        elif not self._batching:  # no handle: it waited itself
+            self._log_wait(index, at)
 
     def _batched(self, first: int, works: Sequence[Any]) -> None:
         """On NCCL one handle stands for a whole batch of messages."""
         posted = range(first, len(self.events))
         if works and (len(works) < len(posted) or id(works[0]) not in self._works):
-            _watch(type(works[0]))
+            watch(type(works[0]))
             self._works[id(works[0])] = (works[0], list(posted))
-
-    def _waited(self, work: Any, at: float) -> None:
-        for index in self._works.pop(id(work), (None, []))[1]:
-            self._log_wait(index, at)
 
     def _wait_tensor(self, func: Any, args: Any, kwargs: Any) -> Any:
         at = self._now()
@@ -279,9 +269,7 @@ class Meter(Mode):
         self.events.append(Event("end", self._now(), of=self._open.pop()))
 
 
-_P2P = ("send", "recv")
 _active: list[Meter] = []
-_watched: set[type] = set()
 
 
 def meter() -> Meter:
@@ -356,6 +344,11 @@ def _shape_alone(x: Any) -> bool:
     return isinstance(x, FakeTensor) or (isinstance(x, Tensor) and x.is_meta)
 
 
+def _first(named: dict[str, Any]) -> Any:
+    """A tensor of an operation's, if it has one."""
+    return next((t for value in named.values() for t in tensors(value)), None)
+
+
 def _shape(x: Any) -> Any:
     """Of a tensor, or of those in a list; anything else as it is."""
     if isinstance(x, Tensor):
@@ -378,34 +371,17 @@ def _group(named: dict[str, Any]) -> dist.ProcessGroup:
     raise MeterError("an operation without a process group")
 
 
-def _unboxed(box: torch.ScriptObject) -> Any:
-    try:
-        return dist.Work.unbox(box)
-    except RuntimeError:
-        return None
-
-
-def _watch(cls: type) -> None:
-    """Tell the open meters when a Work of this class is waited for."""
-    if cls in _watched:
-        return
-    _watched.add(cls)
-    inner: Callable[..., Any] = cls.wait  # type: ignore[attr-defined]
-
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        at = [m._now() for m in _active]
-        out = inner(self, *args, **kwargs)
-        for m, t in zip(list(_active), at, strict=True):
-            m._waited(self, t)
-        return out
-
-    cls.wait = wait  # type: ignore[attr-defined]
-
-
 def _batch(ops: list[Any]) -> Any:
-    first = [len(m.events) for m in _active]
-    works = _batch_isend_irecv(ops)
-    for m, n in zip(_active, first, strict=True):
+    meters = list(_active)
+    first = [len(m.events) for m in meters]
+    for m in meters:
+        m._batching = True
+    try:
+        works = _batch_isend_irecv(ops)
+    finally:
+        for m in meters:
+            m._batching = False
+    for m, n in zip(meters, first, strict=True):
         m._batched(n, works)
     return works
 

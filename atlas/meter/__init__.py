@@ -1,0 +1,35 @@
+"""Counts what any torch.distributed code moves: calls, bytes, peers, waits.
+
+    with meter() as moved:
+        dist.all_reduce(x)
+    moved.calls["all_reduce"]      # Count(count=1, payload=800, wire=1200)
+
+`counting` has the meter; `tap` hears every operation in every thread; `journal`
+writes them down with the line of code that called.
+"""
+
+from atlas.meter.counting import (
+    Count,
+    Meter,
+    meter,
+    nbytes,
+    note,
+    plain,
+    span,
+    written,
+)
+from atlas.meter.operators import OPERATORS, MeterError, wire_bytes
+
+__all__ = [
+    "OPERATORS",
+    "Count",
+    "Meter",
+    "MeterError",
+    "meter",
+    "nbytes",
+    "note",
+    "plain",
+    "span",
+    "wire_bytes",
+    "written",
+]
