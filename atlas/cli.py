@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "atlas.commands.compare:compare",
     "run": "atlas.commands.run:run",
     "race": "atlas.commands.race:race",
+    "collectives": "atlas.commands.collectives:collectives",
     "compressors": "atlas.commands.compressors:compressors",
     "record": "atlas.commands.record:record",
     "serve": "atlas.commands.serve:serve",

@@ -6,6 +6,7 @@ slowest rank does. On a busy machine that says much about its other work, so the
 seconds that the processor spent on either side are kept too.
 """
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -80,10 +81,27 @@ class Bench:
         assert self.headline in [c.label for c in self.cases]
 
 
+#: Of glibc's mallopt, and what tells it never to give memory back.
+MALLOPT = {"M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, 2**31 - 1)}
+
+
+def keep_memory() -> None:
+    """Keep freed memory in this process, as torch keeps that of a GPU.
+
+    Buffers of many megabytes would otherwise be mapped anew for every call, and a
+    page at a time, which the library, with its small segments, never pays.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # glibc
+        for option, value in MALLOPT.values():
+            library.mallopt(option, value)
+
+
 def run(
     w: World, make: Make, sizes: Mapping[str, Any], repeats: int, calls: int = 1
 ) -> dict[str, Any]:
     """On a rank: check, time in turns, then count; what this rank saw."""
+    keep_memory()
     pair = make(w, **sizes)
     error = compare(w, pair)
     sides = {"ours": pair.ours, "theirs": pair.theirs}

@@ -30,6 +30,7 @@ from exemplars.communication_pattern.collective import (
     ring_all_reduce,
     scatter_all_gather_broadcast,
     tree_all_reduce,
+    two_level_all_to_all,
 )
 from exemplars.communication_pattern.transport import shared_memory_all_reduce
 
@@ -179,6 +180,10 @@ def _bruck_all_to_all(x: Tensor, node_size: int) -> Step:
     return partial(bruck_all_to_all.all_to_all, x.view(-1))
 
 
+def _two_level_all_to_all(x: Tensor, node_size: int) -> Step:
+    return partial(two_level_all_to_all.all_to_all, x.view(-1), node_size)
+
+
 #: By the names of the table.
 CALLS: dict[str, Make] = {
     "gloo all-reduce": _in_place(dist.all_reduce),
@@ -199,6 +204,7 @@ CALLS: dict[str, Make] = {
     "gloo all-to-all": _gloo_all_to_all,
     "all-to-all": _all_to_all,
     "bruck-all-to-all": _bruck_all_to_all,
+    "two-level-all-to-all": _two_level_all_to_all,
     "gloo broadcast": _in_place(_gloo_broadcast),
     "binomial-broadcast": _binomial_broadcast,
     "scatter-all-gather-broadcast": _scatter_all_gather,

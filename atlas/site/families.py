@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atlas.site import address, race
+from atlas.site import address, collectives, race
 from atlas.site.overview import proven
 from atlas.site.templating import macro, markup, render
 from atlas.site.text import front
@@ -18,6 +18,8 @@ from atlas.views.sizes import Rule
 from atlas.views.words import number
 
 ASSETS = ("views.css", "formulas.js", "sliders.js")
+#: The axis and the family whose techniques have a page of timings.
+COLLECTIVE = ("communication-pattern", "collective")
 MOST = 3  # figures in a cell of an axis; the family's page has all
 
 
@@ -41,6 +43,7 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         rows=rows if techniques else [],
         given=list(_assumed(ctx, techniques)),
         race=[markup(part) for part in _race(ctx, axis, here)],
+        collectives=axis.id == COLLECTIVE[0] and collectives.found(ctx) is not None,
         compressed=axis.id == compressors.AXIS,
         p=sizes.P,
         n=sizes.N,
@@ -78,6 +81,8 @@ def family_page(ctx: Context, axis: Axis, family: Family) -> str:
         styles=markup(address.assets(here, *ASSETS)),
         techniques=[(t, markup(proven(ctx, t))) for t in found],
         groups=list(_numbers(ctx, found)),
+        collectives=(axis.id, family.id) == COLLECTIVE
+        and collectives.found(ctx) is not None,
         compressed=(axis.id, family.id) in compressors.HOMES,
         bare=[t for t in found if not counting(t)],
         given=list(_assumed(ctx, found)),

@@ -15,6 +15,7 @@ from atlas.site import (
     calculator,
     choose,
     chronology,
+    collectives,
     compare,
     compressors,
     coverage,
@@ -53,6 +54,7 @@ WRITTEN: Mapping[str, Places] = {
     matrix.HERE: matrix.PLACES,
     grid.HERE: grid.PLACES,
     cut.HERE: cut.PLACES,
+    collectives.HERE: collectives.PLACES,
     compressors.HERE: compressors.PLACES,
     crosswalk.HERE: crosswalk.PLACES,
     choose.HERE: choose.PLACES,
@@ -154,7 +156,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     views |= {"Choose": choose.HERE}
     views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
     views |= {"How far to trust it": accuracy.HERE}
-    views |= {"Compressors": compressors.HERE}
+    views |= {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})

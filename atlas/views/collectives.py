@@ -201,6 +201,9 @@ COLLECTIVES: Mapping[str, Collective] = {
         # In round k go the blocks whose distance has bit k.
         lambda p: sum(k.bit_count() for k in range(p)) / p,
     ),
+    "two-level-all-to-all": Collective(
+        "all-to-all", "two-level-all-to-all", "two levels", _levels, _two_level
+    ),
     "gloo broadcast": Collective(
         "broadcast",
         None,

@@ -27,6 +27,7 @@ from atlas import __version__, taxonomy
 from atlas import measure as measuring
 from atlas.commands import (
     browse,
+    collectives,
     common,
     compare,
     compressors,
@@ -53,7 +54,7 @@ PLANNED = [
     if not (ROOT / t.exemplar).exists()
 ]
 MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
-MODULES += (plan, predict, race, compressors)
+MODULES += (plan, predict, race, collectives, compressors)
 
 
 def atlas(*arguments: str) -> Any:
@@ -987,7 +988,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
     commands = {line[1] for line in examples()}
     assert commands == {
         *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
-        *("export", "race", "plan", "predict", "compressors"),
+        *("export", "race", "plan", "predict", "collectives", "compressors"),
     }
     for command in commands:
         text = atlas(command, "--help").stdout

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -55,8 +56,12 @@ class Node:
         return int(found["bytes"]), int(found["drops"])
 
 
-def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
-    """Move this rank into a node of its own; its default group is then the wire's."""
+def plug_in(w: "World", wire: Wire, timeout: float, node_size: int = 1) -> Node:
+    """Move this rank into a node; its default group is then the wire's.
+
+    A node has so many ranks, neighbors in rank: the first of them makes it, and what
+    they send one another never leaves it.
+    """
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
@@ -69,13 +74,13 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
     place = torch.tensor([os.getpid(), _new_switch() if w.rank == 0 else 0])
     dist.broadcast(place, 0)
     switch = f"/proc/{place[0]}/fd/{place[1]}"
-    _call("unshare", _NEW_NETWORK)
-    for name, value in wires.SETTINGS.items():
-        Path("/proc/sys/net/ipv4", name).write_text(value)
-    for command in wire.plug(w.rank, switch):
-        _run(command)
-    with _inside(os.open(switch, os.O_RDONLY | os.O_CLOEXEC)):
-        _run(wires.attach(w.rank))
+    if w.rank % node_size == 0:
+        _new_node(wire, w.rank // node_size, switch)
+    homes = [torch.tensor([0, 0]) for _ in range(w.size)]
+    dist.all_gather(homes, torch.tensor([os.getpid(), threading.get_native_id()]))
+    if w.rank % node_size:
+        process, thread = homes[w.rank - w.rank % node_size].tolist()
+        _enter(os.open(f"/proc/{process}/task/{thread}/ns/net", os.O_RDONLY))
     dist.barrier()  # all are plugged in
     dist.destroy_process_group()
     os.environ[_IFNAME] = wires.INTERFACE
@@ -83,6 +88,23 @@ def plug_in(w: "World", wire: Wire, timeout: float) -> Node:
         "gloo", store=store, rank=w.rank, world_size=w.size, timeout=limit
     )
     return Node(meeting)
+
+
+def _new_node(wire: Wire, node: int, switch: str) -> None:
+    """A network with one shaped way out, to the switch; this thread moves into it."""
+    _call("unshare", _NEW_NETWORK)
+    for name, value in wires.SETTINGS.items():
+        Path("/proc/sys/net/ipv4", name).write_text(value)
+    for command in wire.plug(node, switch):
+        _run(command)
+    with _inside(os.open(switch, os.O_RDONLY | os.O_CLOEXEC)):
+        _run(wires.attach(node))
+
+
+def _enter(network: int) -> None:
+    """Move this thread into a network that another made; its file is closed."""
+    _call("setns", network, _NEW_NETWORK)
+    os.close(network)
 
 
 def _store(w: "World", limit: timedelta) -> "Store":
