@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "atlas.commands.show:show",
     "compare": "atlas.commands.compare:compare",
     "run": "atlas.commands.run:run",
+    "check": "atlas.commands.check:check",
     "race": "atlas.commands.race:race",
     "collectives": "atlas.commands.collectives:collectives",
     "compressors": "atlas.commands.compressors:compressors",
@@ -97,6 +98,7 @@ def atlas(
     atlas compare horovod pytorch-ddp      two systems, differences first
     atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
     atlas run ring-all-reduce --dry 1024   count its traffic on 1024 ranks
+    atlas check train.py --ranks 4         do 4 ranks do what one process does?
     atlas plan --list                      the models and clusters to plan for
 
     Exit codes: 0 success, 1 a claim or a run failed, 2 wrong usage, 130 Ctrl-C.

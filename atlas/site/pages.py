@@ -158,6 +158,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     views |= {"How far to trust it": accuracy.HERE}
     views |= {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
+    out.append({"Your own code": [{"Is it right?": "check.md"}]})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
     filed = [{"All surveys": "surveys.md"}]
