@@ -1,22 +1,72 @@
 """The command `atlas check`: is the reader's own code right?"""
 
+import ast
+import contextlib
 import shlex
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from atlas.check.checking import DEADLINE, STEPS, CheckError, Result, check_script
+from atlas.check.parts import Kept, check_part
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
-from atlas.views.check import screen
+from atlas.launch import LaunchError
+from atlas.taxonomy import find_root
+from atlas.views.check import Screen, explained, part_screen, screen
+
+#: What the contracts are called; the ranks know the rest.
+NAMES = (
+    "all-reduce",
+    "broadcast",
+    "reduce-scatter",
+    "all-gather",
+    "all-to-all",
+    "data-parallel",
+    "sharded-optimizer",
+    "fully-sharded",
+    "pipeline-schedule",
+    "mixing-matrix",
+    "compressor",
+)
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [name for name in NAMES if name.startswith(incomplete)]
+
 
 What = Annotated[
-    str, typer.Argument(help="A script that torchrun could start.", metavar="SCRIPT")
+    str,
+    typer.Argument(
+        help="A script that torchrun could start; or a part, as MODULE:NAME or "
+        "FILE.py:NAME, with --contract.",
+        metavar="SCRIPT|PART",
+    ),
 ]
 RanksOption = Annotated[
-    int, typer.Option("--ranks", "-n", help="Number of ranks to compare with one.")
+    int | None,
+    typer.Option(
+        "--ranks",
+        "-n",
+        help="Number of ranks; default: 4 for a script, 1 to 4 for a part.",
+    ),
+]
+ContractOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"What the part must do: {', '.join(NAMES)}.",
+        metavar="NAME",
+        autocompletion=_complete,
+    ),
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", help="An option of the part, such as bucket=50.", metavar="NAME=VALUE"
+    ),
 ]
 OneOption = Annotated[
     str,
@@ -51,21 +101,25 @@ TimeoutOption = Annotated[
 
 def check(
     what: What,
-    ranks: RanksOption = 4,
+    ranks: RanksOption = None,
     one: OneOption = "",
     many: ManyOption = "",
     steps: StepsOption = STEPS,
+    contract: ContractOption = None,
+    given: WithOption = None,
     emulate_gpu: EmulateOption = False,
     timeout: TimeoutOption = DEADLINE,
     json: Json = False,
 ) -> None:
-    """Check your own training script: do p ranks do what one process does?
+    """Check your own code: do p ranks do what one process does?
 
-    The script runs unchanged, on one process and on the ranks, and must see the same
+    A script runs unchanged, on one process and on the ranks, and must see the same
     samples in each step: give each run its own batch size. Weights and gradients are
     compared at every optimizer step. How far they may differ is measured: one process
-    runs again with its numbers moved by one rounding. The exit code is 1 if they
-    differ.
+    runs again with its numbers moved by one rounding.
+
+    A part, such as a wrapper or an all-reduce, is held against a contract.
+    The exit code is 1 if they differ or the contract is broken.
 
     Examples:
 
@@ -73,19 +127,54 @@ def check(
     atlas check train.py --ranks 4 --one "--batch 32" --many "--batch 8"
     atlas check train.py --ranks 2 --steps 10 --json
     atlas check train_gpu.py --ranks 4 --emulate-gpu
+    atlas check mymodule:MyDDP --contract data-parallel
+    atlas check parts.py:ring --contract all-reduce --ranks 3
     """
-    found = _checked(
-        what, ranks, shlex.split(one), shlex.split(many), steps, emulate_gpu, timeout
+    if contract is not None:
+        counts = [ranks] if ranks is not None else []
+        _show_part(_part(what, contract, _options(given), counts, emulate_gpu), json)
+        return
+    if ":" in what and not Path(what).exists():
+        raise Wrong(f"{what} is a part: --contract says what it must do")
+    found = _script(
+        what,
+        ranks if ranks is not None else 4,
+        _words("--one", one),
+        _words("--many", many),
+        steps,
+        emulate_gpu,
+        timeout,
     )
     if json:
         common.print_json({**asdict(found), "holds": found.holds})
     else:
-        _print(found)
+        _print(screen(found, explained(find_root())))
     if not found.holds:
         raise typer.Exit(1)
 
 
-def _checked(
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise Wrong(f"{option} {text}: {error}") from None
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE, the value as Python would read it, or else as text."""
+    found: dict[str, Any] = {}
+    for word in given or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise Wrong(f"--with {word}: write it as NAME=VALUE")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
+
+
+def _script(
     what: str,
     ranks: int,
     one: list[str],
@@ -109,11 +198,35 @@ def _checked(
             raise Wrong(str(error)) from None
 
 
-def _print(found: Result) -> None:
+def _part(
+    what: str, contract: str, options: dict[str, Any], ranks: list[int], emulate: bool
+) -> Kept:
+    with (
+        common.waiting(f"holding {what} against {contract}"),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        try:
+            return check_part(
+                what, contract, options=options, ranks=ranks, emulate=emulate
+            )
+        except (CheckError, LaunchError) as error:
+            raise Wrong(str(error)) from None
+
+
+def _show_part(found: Kept, json: bool) -> None:
+    if json:
+        common.print_json({**asdict(found), "holds": found.holds})
+    else:
+        _print(part_screen(found))
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _print(shown: Screen) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    shown, console = screen(found), common.out()
+    console = common.out()
     style = "green" if shown.holds else "bold red"
     console.print(Text(shown.verdict, style=style), soft_wrap=True)
     grid = Table.grid(padding=(0, 2))
