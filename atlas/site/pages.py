@@ -12,6 +12,7 @@ from atlas.script.formulas import javascript
 from atlas.site import (
     accuracy,
     address,
+    bugs,
     calculator,
     choose,
     chronology,
@@ -91,6 +92,7 @@ def _jobs(ctx: Context) -> Iterator[Job]:
     yield partial(surveys.pages, ctx)
     yield _one("glossary.md", glossary.page, ctx)
     yield _one(names.FILE, names.script, ctx)
+    yield _one(bugs.HERE, bugs.page, ctx)
     yield _one("coverage.md", coverage.page, ctx)
     yield _one("changes.md", coverage.changes, ctx)
     yield _one(calculator.HERE, calculator.page, ctx)
@@ -158,7 +160,8 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     views |= {"How far to trust it": accuracy.HERE}
     views |= {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
-    out.append({"Your own code": [{"Is it right?": "check.md"}]})
+    own = [{"Is it right?": "check.md"}, {"Bugs by symptom": bugs.HERE}]
+    out.append({"Your own code": own})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
     filed = [{"All surveys": "surveys.md"}]

@@ -222,6 +222,53 @@ class Mutant:
     seen_in: Sighting | None = key("where it happened in earnest", default=None)
 
 
+Symptom = Literal[
+    "differs-from-one-process",
+    "ranks-differ",
+    "does-not-learn",
+    "scale-is-hidden",
+    "seeds-and-data",
+]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Where a bug was seen: an issue or a pull request that was read."""
+
+    project: Annotated[str, pattern(r"[\w.-]+/[\w.-]+", "a repository, owner/name")] = (
+        key("the repository, as GitHub spells it")
+    )
+    number: Count = key("the number of the issue or pull request")
+    kind: Literal["issue", "pull request"] = key("which of the two it is")
+    state: Literal["open", "closed", "merged"] = key("its state when it was read")
+    says: Text = key("what it says, in a few words of ours")
+
+    @property
+    def link(self) -> str:
+        """Its address."""
+        word = "issues" if self.kind == "issue" else "pull"
+        return f"https://github.com/{self.project}/{word}/{self.number}"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake of distributed training, with a program that shows it."""
+
+    id: str = given()
+    name: Text = key("the mistake, in a few words")
+    symptom: Symptom = key("under which symptom a reader looks for it")
+    sees: Text = key("what one sees, and what one does not")
+    cause: Text = key("why it happens")
+    fix: Text = key("what to do instead")
+    program: Name = key("the right program, in atlas/check/programs")
+    find: Code = key("text that occurs once in the program")
+    replace: str = key("what stands there instead: the mistake")
+    diagnosis: Id = key("what atlas check says of it")
+    one: str = key("arguments on one process", default="")
+    many: str = key("arguments on the ranks", default="--batch 8")
+    seen: tuple[Seen, ...] = key("where it was seen", default=())
+
+
 @dataclass(frozen=True)
 class Production:
     """How a production library is told to do the same thing."""
@@ -756,6 +803,7 @@ class Atlas:
     crosswalk: Crosswalk | None = None
     symbols: Mapping[str, Quantity] = field(default_factory=dict)
     tables: Tables | None = None
+    bugs: Mapping[str, Bug] = field(default_factory=dict)
 
     @property
     def families(self) -> dict[str, Family]:

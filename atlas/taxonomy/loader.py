@@ -16,6 +16,7 @@ from atlas.taxonomy.kinds import (
     Atlas,
     Axes,
     Axis,
+    Bug,
     Choose,
     Claim,
     Crosswalk,
@@ -45,6 +46,7 @@ from atlas.taxonomy.yamlmarks import (
 )
 
 FORMULAS = "atlas/formulas"  # the folder
+PROGRAMS = "atlas/check/programs"  # the folder
 
 
 class TaxonomyError(Exception):
@@ -129,6 +131,7 @@ class _Loader:
         for id, (reader, node) in self._folder("surveys", "survey").items():
             reader.checks = checks.survey_checks(techniques)
             self._keep(reader, reader.record(node, Survey, id=id), surveys)
+        bugs = self._bugs()
         self._presets()
         tables = self._tables()
         glossary = self._glossary()
@@ -140,7 +143,27 @@ class _Loader:
         self._check_since(techniques, systems, papers)
         self._check_answered(axes, techniques, systems)
         whole = (axes, techniques, systems, surveys, papers, glossary, choose)
-        return Atlas(self.root, *whole, crosswalk, symbols, tables)
+        return Atlas(self.root, *whole, crosswalk, symbols, tables, bugs)
+
+    def _bugs(self) -> dict[str, Bug]:
+        bugs: dict[str, Bug] = {}
+        for id, (reader, node) in self._folder("bugs", "bug").items():
+            reader.checks = {Bug: self._check_planted}
+            self._keep(reader, reader.record(node, Bug, id=id), bugs)
+        return bugs
+
+    def _check_planted(self, bug: Bug, reader: Reader) -> None:
+        """The mistake has one place in a program that is there."""
+        path = self.root / PROGRAMS / f"{bug.program}.py"
+        if not path.is_file():
+            expected = f"a file of {PROGRAMS}"
+            what = f"there is no program {shown(bug.program)}"
+            reader.note(reader.place(bug, "program"), what, expected)
+            return
+        times = path.read_text(encoding="utf-8").count(bug.find)
+        if times != 1:
+            what = f"its text occurs {times} times in {bug.program}.py"
+            reader.note(reader.place(bug, "find"), what, "a text that occurs once")
 
     def _keep(self, reader: Reader, made: Any, kept: dict[str, Any]) -> None:
         if made is not BAD:

@@ -7,6 +7,7 @@ from typing import Any
 from atlas.taxonomy.kinds import (
     TAXONOMY,
     Axes,
+    Bug,
     Choose,
     Crosswalk,
     Glossary,
@@ -23,7 +24,7 @@ def json_schema() -> dict[str, dict[str, Any]]:
     """JSON Schema of each kind of file, for editors: kind -> schema."""
     kinds = {"axes": Axes, "choose": Choose, "glossary": Glossary, "survey": Survey}
     kinds |= {"crosswalk": Crosswalk, "symbols": Symbols}
-    kinds |= {"system": System, "technique": Technique}
+    kinds |= {"bug": Bug, "system": System, "technique": Technique}
     kinds |= {f"{id}-tables": made for id, made in FILES.items()}
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {

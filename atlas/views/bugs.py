@@ -1,0 +1,75 @@
+"""The bug atlas, by symptom: bugs with their programs, and the mutants of exemplars."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from atlas.taxonomy import Atlas, Bug, Mutant, Technique
+
+#: A symptom's words, in the order of the page.
+SYMPTOMS = {
+    "differs-from-one-process": "The result differs from one process",
+    "ranks-differ": "The ranks drift apart",
+    "does-not-learn": "The loss does not fall",
+    "scale-is-hidden": "The loss is right, and the gradient norm is not",
+    "seeds-and-data": "It differs from run to run, or with the number of ranks",
+}
+PROGRAMS = "atlas/check/programs"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A bug as the page has it: `anchors` are its own id and diagnoses it explains."""
+
+    bug: Bug
+    anchors: tuple[str, ...]
+    change: str
+    command: str
+
+
+def by_symptom(atlas: Atlas) -> list[tuple[str, list[Shown]]]:
+    """Every bug under its symptom; each diagnosis is anchored at one bug."""
+    explained = _explained(atlas)
+    found = []
+    for symptom, words in SYMPTOMS.items():
+        bugs = [b for b in atlas.bugs.values() if b.symptom == symptom]
+        shown = [
+            Shown(b, (b.id, *explained.get(b.id, ())), change(atlas, b), command(b))
+            for b in bugs
+        ]
+        if shown:
+            found.append((words, shown))
+    return found
+
+
+def _explained(atlas: Atlas) -> dict[str, tuple[str, ...]]:
+    """The diagnoses whose name is no bug's own, at the first bug that has them."""
+    found: dict[str, tuple[str, ...]] = {}
+    known = set(atlas.bugs)
+    for bug in atlas.bugs.values():
+        if bug.diagnosis not in known:
+            found[bug.id] = (bug.diagnosis,)
+            known.add(bug.diagnosis)
+    return found
+
+
+def change(atlas: Atlas, bug: Bug) -> str:
+    """The mistake as a diff, with two lines around it."""
+    right = (atlas.root / PROGRAMS / f"{bug.program}.py").read_text(encoding="utf-8")
+    wrong = right.replace(bug.find, bug.replace)
+    lines = difflib.unified_diff(
+        right.splitlines(), wrong.splitlines(), n=2, lineterm=""
+    )
+    return "\n".join(list(lines)[2:])
+
+
+def command(bug: Bug) -> str:
+    """How to see that the right program is right."""
+    one = f' --one "{bug.one}"' if bug.one else ""
+    return f'atlas check {PROGRAMS}/{bug.program}.py --ranks 3{one} --many "{bug.many}"'
+
+
+def mutants(atlas: Atlas) -> Sequence[tuple[Technique, Sequence[Mutant]]]:
+    """The mistakes that the exemplars' own claims catch, by technique."""
+    techniques = sorted(atlas.techniques.values(), key=lambda t: t.path)
+    return [(t, t.mutants) for t in techniques if t.mutants]
