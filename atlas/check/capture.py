@@ -57,7 +57,6 @@ class Step:
     contributed: dict[str, Tensor] = field(default_factory=dict)
     last: dict[str, Tensor] = field(default_factory=dict)
     passes: dict[str, int] = field(default_factory=dict)
-    used: Pieces = field(default_factory=dict)
     buffers: dict[str, Tensor] = field(default_factory=dict)
     samples: list[str] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -73,7 +72,6 @@ class Capture:
     final: Pieces = field(default_factory=dict)
     tied: list[list[str]] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
-    stepped: list[str] = field(default_factory=list)
     local_norms: list[str] = field(default_factory=list)
     optimizers: list[str] = field(default_factory=list)
 
@@ -116,10 +114,9 @@ class Recorder:
         if self.depth > 1 or self.stepping:
             return None
         self.meet(module)
-        if not self.now.used:
-            self.now.used = {n: piece(p) for n, p in self.named().items()}
-            self.now.buffers = self.buffers()
-        self.now.samples += samples_of(inputs)
+        if torch.is_grad_enabled() and module.training:  # not an evaluation
+            self.now.buffers = self.now.buffers or self.buffers()
+            self.now.samples += samples_of(inputs)
         self.drawn = torch.get_rng_state()
         return self.noise.of_all(inputs) if self.noise else None
 
@@ -132,7 +129,7 @@ class Recorder:
             return None
         #: Here a sharded layer still holds its whole weights, as plain tensors.
         for name, p in module.named_parameters(self.places.get(id(module), "")):
-            self.follow(self.first.get(name, name), p)
+            self.follow(self.first.get(name, name), p, move=False)
         return self.noise.of(output) if self.noise else None
 
     def meet(self, module: nn.Module) -> None:
@@ -158,12 +155,12 @@ class Recorder:
         for name, p in self.named().items():
             self.follow(name, p)
 
-    def follow(self, name: str, p: Tensor) -> None:
+    def follow(self, name: str, p: Tensor, *, move: bool = True) -> None:
         """Keep what each backward pass contributes to this weight."""
         if id(p) in self.hooked:
             return
         self.hooked[id(p)] = p
-        if self.noise and not self.now.passes:
+        if self.noise and move:
             self.noise.move(p)
         if p.requires_grad and p.is_leaf and not is_dtensor(p):
             p.register_hook(self.contribution(name))
@@ -198,9 +195,6 @@ class Recorder:
             n: piece(p.grad) for n, p in named.items() if p.grad is not None
         }
         now.rates = [float(g.get("lr", 0.0)) for g in optimizer.param_groups]
-        held = {id(p) for g in optimizer.param_groups for p in g["params"]}
-        mine = [n for n, p in named.items() if id(p) in held]
-        self.capture.stepped = sorted({*self.capture.stepped, *mine})
         self.capture.steps.append(now)
         self.now = Step({}, {})
 

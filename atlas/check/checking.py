@@ -203,8 +203,8 @@ def _compare(one: str, many: str, script: str) -> "Result | str":
     )
     from atlas.check.diagnosis import Evidence, diagnose
 
-    moved = [_read(Path(one) / f"moved-{seed}")[0] for seed in SEEDS]
-    runs = Runs(_read(Path(one))[0], moved, _read(Path(many)))
+    moved = [read(Path(one) / f"moved-{seed}")[0] for seed in SEEDS]
+    runs = Runs(read(Path(one))[0], moved, read(Path(many)))
     if not any(runs.names):
         return "no weight of the ranks has a counterpart on one process"
     try:
@@ -226,9 +226,12 @@ def _compare(one: str, many: str, script: str) -> "Result | str":
     )
 
 
-def _read(place: Path) -> "list[Capture]":
-    """The captures of a run, in rank order; our own files."""
+def read(place: Path) -> "list[Capture]":
+    """The captures of a run, in rank order."""
     import torch
 
+    from atlas.check.capture import Capture, Piece, Step
+
     files = sorted(place.glob("rank.*"), key=lambda f: int(f.suffix[1:]))
-    return [torch.load(f, weights_only=False) for f in files]
+    with torch.serialization.safe_globals([Capture, Step, Piece]):
+        return [torch.load(f, weights_only=True) for f in files]

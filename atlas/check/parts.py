@@ -4,7 +4,6 @@ check_part("mymodule:MyDDP", "data-parallel")
 """
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -134,12 +133,13 @@ def load(part: str, path: Sequence[str]) -> Any:
     where, _, name = part.rpartition(":")
     sys.path[:0] = [p for p in path if p not in sys.path]
     if where.endswith(".py"):
-        spec = importlib.util.spec_from_file_location("checked", Path(where).resolve())
-        if spec is None or spec.loader is None or not Path(where).is_file():
+        file = Path(where).resolve()
+        if not file.is_file():
             raise LookupError(f"there is no file {where}")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["checked"] = module
-        spec.loader.exec_module(module)
+        sys.path.insert(0, str(file.parent))
+        module = importlib.import_module(file.stem)
+        if module.__file__ != str(file):
+            raise LookupError(f"another module is called {file.stem}: rename {where}")
     else:
         try:
             module = importlib.import_module(where)

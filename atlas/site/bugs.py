@@ -17,6 +17,6 @@ def page(ctx: Context) -> str:
         front=markup(front("Bugs by symptom", description=about)),
         symptoms=bugs.by_symptom(ctx.atlas),
         mutants=bugs.mutants(ctx.atlas),
-        programs=bugs.PROGRAMS,
+        tally=bugs.tally(ctx.atlas),
     )
     return made.strip() + "\n"

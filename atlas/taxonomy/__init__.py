@@ -50,9 +50,10 @@ from atlas.taxonomy.kinds import (
     Use,
     Word,
 )
-from atlas.taxonomy.loader import TaxonomyError, find_root, load, technique
+from atlas.taxonomy.loader import PROGRAMS, TaxonomyError, find_root, load, technique
 
 __all__ = [
+    "PROGRAMS",
     "Ambiguity",
     "Answer",
     "Atlas",

@@ -1,9 +1,11 @@
 """The bug atlas, by symptom: bugs with their programs, and the mutants of exemplars."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from atlas.check import detectors
 from atlas.taxonomy import Atlas, Bug, Mutant, Technique
 
 #: A symptom's words, in the order of the page.
@@ -25,21 +27,48 @@ class Shown:
     anchors: tuple[str, ...]
     change: str
     command: str
+    sees: tuple[str, ...]  # detectors that notice it
+    misses: tuple[str, ...]
 
 
 def by_symptom(atlas: Atlas) -> list[tuple[str, list[Shown]]]:
     """Every bug under its symptom; each diagnosis is anchored at one bug."""
     explained = _explained(atlas)
+    kept = detectors.read(atlas.root).get("bugs", {})
     found = []
     for symptom, words in SYMPTOMS.items():
         bugs = [b for b in atlas.bugs.values() if b.symptom == symptom]
-        shown = [
-            Shown(b, (b.id, *explained.get(b.id, ())), change(atlas, b), command(b))
-            for b in bugs
-        ]
+        shown = [_shown(atlas, b, explained, kept.get(b.id, {})) for b in bugs]
         if shown:
             found.append((words, shown))
     return found
+
+
+def _shown(
+    atlas: Atlas,
+    bug: Bug,
+    explained: Mapping[str, tuple[str, ...]],
+    row: Mapping[str, Any],
+) -> Shown:
+    seen: Mapping[str, bool] = row.get("seen", {})
+    return Shown(
+        bug,
+        (bug.id, *explained.get(bug.id, ())),
+        change(atlas, bug),
+        command(bug),
+        tuple(name for name, sees in seen.items() if sees),
+        tuple(name for name, sees in seen.items() if not sees),
+    )
+
+
+def tally(atlas: Atlas) -> list[tuple[str, int, int]]:
+    """How many bugs each detector sees, of how many."""
+    rows = detectors.read(atlas.root).get("bugs", {})
+    return [
+        (name, sum(row["seen"][name] for row in rows.values()), len(rows))
+        for name in detectors.DETECTORS
+        if rows
+    ]
 
 
 def _explained(atlas: Atlas) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ import pytest
 
 from atlas.check import checking
 from atlas.check.checking import Order, Result
+from atlas.check.detectors import PECULIAR, read, stale
 from atlas.taxonomy import Bug, load
 
 ROOT = Path(__file__).parents[2]
@@ -60,10 +61,6 @@ def daily(bugs: list[str]) -> list[Any]:
     ]
 
 
-#: One process has these too: they are not in how ranks work together.
-PECULIAR = ("local-batch-norm", "dropout-during-a-comparison", "norm-counts-copies")
-
-
 @pytest.mark.parametrize("id", daily(list(BUGS)))
 def test_a_bug_is_found_and_named(id: str, tmp_path: Path) -> None:
     bug = BUGS[id]
@@ -80,3 +77,13 @@ def test_the_right_program_holds(name: str, tmp_path: Path) -> None:
     result = found(bug, program(bug), tmp_path, program(bug))
     assert result.holds, result
     assert len(program(bug).splitlines()) <= LINES
+
+
+def test_the_study_of_detectors_is_of_these_bugs() -> None:
+    assert not stale(load(ROOT)), "python -m atlas.check makes it anew"
+
+
+def test_the_check_sees_every_bug_and_the_loss_does_not() -> None:
+    rows = read(ROOT)["bugs"]
+    assert all(row["seen"]["atlas check"] for row in rows.values())
+    assert not all(row["seen"]["loss"] for row in rows.values())

@@ -27,6 +27,7 @@ from atlas import __version__, taxonomy
 from atlas import measure as measuring
 from atlas.commands import (
     browse,
+    check,
     collectives,
     common,
     compare,
@@ -54,7 +55,7 @@ PLANNED = [
     if not (ROOT / t.exemplar).exists()
 ]
 MODULES = (browse, compare, exporting, new, recording, run, serve, show, stats)
-MODULES += (plan, predict, race, collectives, compressors)
+MODULES += (check, plan, predict, race, collectives, compressors)
 
 
 def atlas(*arguments: str) -> Any:
@@ -988,7 +989,8 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
     commands = {line[1] for line in examples()}
     assert commands == {
         *("list", "show", "compare", "run", "record", "serve", "stats", "new"),
-        *("export", "race", "plan", "predict", "collectives", "compressors"),
+        *("check", "export", "race", "plan", "predict"),
+        *("collectives", "compressors"),
     }
     for command in commands:
         text = atlas(command, "--help").stdout
@@ -1023,6 +1025,7 @@ def test_every_command_has_help_with_examples_that_name_real_things() -> None:
         ("atlas list --optimizer per", "per-worker"),
         ("atlas list --status arch", "archived"),
         ("atlas list --survey nich", "nichols2021"),
+        ("atlas check m:f --contract data", "data-parallel"),
         ("atlas export --what tax", "taxonomy"),
         ("atlas new sync-strategy/syn", "sync-strategy/synchronous/"),
         ("atlas new communication-pattern/star/c", ""),

@@ -43,8 +43,17 @@ class Contract:
     options: Sequence[str] = field(default=())  # of ours; the others are the part's
 
 
-def close(what: str, value: Tensor, expected: Tensor, roundings: float) -> None:
-    """Within so many roundings of the largest number; integers exactly."""
+def close(
+    what: str,
+    value: Tensor,
+    expected: Tensor,
+    roundings: float,
+    coarsest: torch.dtype | None = None,
+) -> None:
+    """Within so many roundings of the largest number; integers exactly.
+
+    The roundings are of the tensor's dtype, or of the coarsest on the way to it.
+    """
     if value.shape != expected.shape:
         raise Broken(
             f"{what} has shape {tuple(value.shape)}, not {tuple(expected.shape)}"
@@ -57,7 +66,7 @@ def close(what: str, value: Tensor, expected: Tensor, roundings: float) -> None:
     if not value.is_floating_point():
         limit = 0.0
     else:
-        eps = torch.finfo(value.dtype).eps
+        eps = torch.finfo(coarsest or value.dtype).eps
         limit = roundings * eps * expected.double().abs().max().item()
     worst = int(off.argmax())
     if not off.flatten()[worst].item() <= limit:  # or not a number

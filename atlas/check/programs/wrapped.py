@@ -46,4 +46,7 @@ for step in range(20):
             loss.backward()
     nn.utils.clip_grad_norm_(net.parameters(), 100.0)
     optimizer.step()
+args.batch = 24  # all see the same samples at the end
+x, y = batch(20, 0)
+final = mse_loss(net(x), y).item()
 dist.destroy_process_group()

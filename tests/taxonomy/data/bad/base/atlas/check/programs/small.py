@@ -1,1 +1,3 @@
+"""A program that bugs are planted in."""
+
 total = 1
