@@ -19,7 +19,7 @@ TORCH = "torch.distributed"
 
 RIGHT: list[tuple[str, str, dict[str, Any], bool]] = [
     # contract, part, options, whether it runs with every change
-    ("all-reduce", f"{TORCH}:all_reduce", {}, True),
+    ("all-reduce", f"{PARTS}:contiguous_all_reduce", {}, True),
     ("all-reduce", f"{RING}.ring_all_reduce:ring_all_reduce", {}, True),
     ("all-reduce", f"{RING}.halving_doubling:all_reduce", {}, False),
     ("all-reduce", f"{RING}.recursive_doubling:all_reduce", {}, False),
@@ -140,6 +140,12 @@ def test_a_wrong_part_shows_its_smallest_case(
     assert found.smallest
     assert (found.smallest.case, found.smallest.ranks) == (case, ranks)
     assert says in found.smallest.says
+
+
+def test_gloo_sums_a_tensor_with_gaps_wrongly_and_the_contract_says_so() -> None:
+    """It reads as many numbers as there are from where the tensor begins."""
+    found = check_part(f"{TORCH}:all_reduce", "all-reduce", ranks=[2])
+    assert [o.case for o in found.outcomes if not o.ok] == ["not contiguous"]
 
 
 @pytest.mark.parametrize(

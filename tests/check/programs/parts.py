@@ -16,6 +16,12 @@ def exact_schedule(stage: int, stages: int, microbatches: int) -> list[str]:
     ]
 
 
+def contiguous_all_reduce(x: Tensor) -> Tensor:
+    whole = x.contiguous()
+    dist.all_reduce(whole)
+    return whole
+
+
 def ring_matrix(p: int) -> list[list[float]]:
     rows = [[0.0] * p for _ in range(p)]
     for r in range(p):
