@@ -298,6 +298,26 @@ def test_two_levels_send_the_same_bytes_between_nodes_in_fewer_messages(
     assert f.two_level_all_to_all_rounds(p, size) <= f.all_to_all_rounds(p)
 
 
+# Invariant reduction
+
+
+@given(ranks, st.integers(1, 300), sizes, width)
+def test_sums_are_sent_where_the_tree_crosses_from_rank_to_rank(
+    p: int, leaves: int, n: int, b: int
+) -> None:
+    owner = [
+        r for r, run in enumerate(torch.arange(leaves).tensor_split(p)) for _ in run
+    ]
+    crossing = [i for i in range(1, leaves) if owner[i] != owner[i - (i & -i)]]
+    sums = [f.invariant_reduction_sums(p, r, leaves) for r in range(p)]
+    assert sums == [sum(owner[i] == r for i in crossing) for r in range(p)]
+    sent = [f.invariant_reduction_bytes(p, r, leaves, n, b) for r in range(p)]
+    assert sum(sent) == (len(crossing) + p - 1) * n * b
+    if leaves % p == 0 and p & (p - 1) == 0:
+        assert sums == [min(1, r) for r in range(p)]
+        assert sum(sent) == f.tree_all_reduce_total(p, n, b)
+
+
 # Buckets
 
 
