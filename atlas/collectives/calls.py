@@ -25,6 +25,7 @@ from exemplars.communication_pattern.collective import (
     double_binary_tree,
     halving_doubling,
     hierarchical,
+    invariant_reduction,
     recursive_doubling,
     reduce_scatter_all_gather,
     ring_all_reduce,
@@ -184,6 +185,12 @@ def _two_level_all_to_all(x: Tensor, node_size: int) -> Step:
     return partial(two_level_all_to_all.all_to_all, x.view(-1), node_size)
 
 
+def _invariant(x: Tensor, node_size: int) -> Step:
+    """One leaf on every rank: a tree over the ranks, whose order never changes."""
+    leaves = dist.get_world_size()
+    return partial(invariant_reduction.all_reduce, x.unsqueeze(0), leaves)
+
+
 #: By the names of the table.
 CALLS: dict[str, Make] = {
     "gloo all-reduce": _in_place(dist.all_reduce),
@@ -195,6 +202,7 @@ CALLS: dict[str, Make] = {
     "hierarchical": _hierarchical,
     "reduce-scatter-all-gather": _in_place(_both_halves),
     "shared-memory-all-reduce": _shared_memory,
+    "invariant-reduction": _invariant,
     "gloo reduce-scatter": _gloo_reduce_scatter,
     "pairwise reduce-scatter": _pairwise_reduce_scatter,
     "ring reduce-scatter": _ring_reduce_scatter,

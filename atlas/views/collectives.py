@@ -154,6 +154,14 @@ COLLECTIVES: Mapping[str, Collective] = {
     "shared-memory-all-reduce": Collective(
         "all-reduce", "shared-memory-all-reduce", "shared memory"
     ),
+    "invariant-reduction": Collective(
+        "all-reduce",
+        "invariant-reduction",
+        "invariant tree, a leaf per rank",
+        lambda p: 2 * depth(p),
+        lambda p: 2 * depth(p),
+        depth,
+    ),
     "gloo reduce-scatter": Collective(
         "reduce-scatter",
         None,
