@@ -42,6 +42,8 @@ __all__ = [
 ]  # fmt: skip
 
 Tensors = Tensor | Sequence[Tensor]
+#: A claim, what is checked for it, and the reference, if it has one.
+Watch = Callable[[str, list[Tensor], list[Tensor]], None]
 FAR = sys.float_info.max  # an error beyond all bounds; JSON knows no infinity
 
 
@@ -74,6 +76,7 @@ class World:
     digest: Callable[[Any], str] | None = (
         None  # names what is sent, if anyone asks
     )
+    watch: Watch | None = None  # is told of what is checked, if anyone asks
     ledger: Ledger | None = None
 
     def require(self, holds: bool, otherwise: str) -> None:
@@ -117,6 +120,8 @@ class World:
         if self.dry:
             return
         ours, theirs = _list(value), _list(reference())
+        if self.watch is not None:
+            self.watch(claim, ours, theirs)
         pairs = zip(ours, theirs, strict=True)
         error = max(_error(a, b, exact=slack == 0) for a, b in pairs)
         limit = 0.0
@@ -128,6 +133,8 @@ class World:
         """All ranks hold the same bits."""
         if self.dry:
             return
+        if self.watch is not None:
+            self.watch(claim, _list(value), [])
         digest = hashlib.sha256()
         for t in _list(value):
             digest.update(t.detach().cpu().contiguous().numpy().tobytes())

@@ -13,6 +13,7 @@ from atlas import taxonomy
 from atlas.classify import study
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
+from atlas.determinism import study as determinism
 from atlas.launch import LaunchError
 from atlas.taxonomy import Atlas, Technique
 
@@ -156,6 +157,10 @@ def _record(
             tell(f"placing {t.id}")
             found = study.place(t, atlas.root)
             written.append(study.keep(atlas.root, t.id, found))
+        if backend == "gloo":
+            tell(f"comparing bits of {t.id}")
+            same = determinism.study(t, atlas.root)
+            written.append(determinism.keep(atlas.root, t.id, same))
     return [str(path.relative_to(atlas.root)) for path in written]
 
 

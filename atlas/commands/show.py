@@ -13,8 +13,10 @@ from atlas.commands import common, names, sections, system, words
 from atlas.commands.common import Json
 from atlas.commands.names import KINDS, Kind, Thing
 from atlas.commands.sections import Sections, citations, commands
+from atlas.determinism import kept
 from atlas.formulas import FORMULAS
 from atlas.taxonomy import Atlas, Claim, Technique
+from atlas.views import determinism as bits
 
 Name = Annotated[
     list[str],
@@ -145,6 +147,7 @@ def _technique(atlas: Atlas, t: Technique) -> Sections:
     yield "Costs", [t.cons]
     yield "Claims", [line for claim in t.claims for line in _claim(claim)]
     yield "Proven", _proven(atlas, t)
+    yield "Same bits", _same_bits(atlas, t)
     yield "Not shown by the exemplar", [t.not_shown] if t.not_shown else []
     yield "Run it", list(commands(t)) if common.written(atlas, t) else []
     yield "Mutants caught by its claims", [_mutant(m) for m in t.mutants]
@@ -192,6 +195,16 @@ def _proven(atlas: Atlas, t: Technique) -> list[str]:
     return lines
 
 
+def _same_bits(atlas: Atlas, t: Technique) -> list[str]:
+    found = _answers(atlas, t)
+    return [f"{a.question}: {a.answer} ({a.reason})" for a in found]
+
+
+def _answers(atlas: Atlas, t: Technique) -> list[bits.Answer]:
+    found = kept.read(atlas.root).get(t.id)
+    return bits.answers(found) if found else []
+
+
 def _mutant(m: taxonomy.Mutant) -> str:
     caught = "the deadline" if m.deadline else ", ".join(m.fails)
     return f"{m.id}: {m.says} (caught by {caught})"
@@ -219,6 +232,7 @@ def _plain_technique(atlas: Atlas, t: Technique) -> dict[str, Any]:
         "papers": [asdict(atlas.papers[key]) for key in t.papers],
         "proven": {p.backend: p.plain() for p in common.proofs(atlas, t)},
         "commands": list(commands(t)) if common.written(atlas, t) else [],
+        "same_bits": [asdict(a) for a in _answers(atlas, t)],
         "used_by": [s.id for s in atlas.users(t.id)],
         "files": _files(atlas, t),
     }

@@ -14,7 +14,7 @@ from atlas.site.still import Shapes
 from atlas.site.templating import markup, render
 from atlas.site.text import attr, front, listing, md, number, slug
 from atlas.taxonomy import Mutant, Paper, Sighting, Technique
-from atlas.views import proof
+from atlas.views import determinism, proof
 from atlas.views.context import Context, Json
 from atlas.views.papers import first_authors
 from atlas.views.proof import Badge
@@ -132,6 +132,7 @@ def written(ctx: Context, t: Technique) -> dict[str, Any]:
     shapes = Shapes()
     return {
         "placed": markup(placed.section(ctx, t)),
+        "same_bits": determinism.of(ctx, t),
         "recorded": ctx.shown(t.id) is not None,
         "replay": markup(replayed(ctx, t, shapes)),
         "explanation": markup(annotate.explanation(source) or md(t.summary)),

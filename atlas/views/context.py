@@ -10,6 +10,7 @@ from typing import Any
 
 from atlas import record, taxonomy
 from atlas.classify import kept
+from atlas.determinism import kept as determinism
 from atlas.mutants.score import Score, scores
 from atlas.taxonomy import Atlas, Claim, Technique
 from atlas.verdict import Verdict, judge
@@ -74,7 +75,7 @@ class Context:
         return self._stale[key]
 
     def warnings(self) -> list[str]:
-        """Stale gloo records: `docs` fails on them, `serve` warns."""
+        """Stale gloo records and answers: `docs` fails on them, `serve` warns."""
         out = []
         for t in self.atlas.techniques.values():
             if self.stale(t.id, "gloo"):
@@ -82,6 +83,12 @@ class Context:
                 out.append(
                     f"{file}: recorded from an older source than {t.exemplar}: "
                     f"run `atlas record {t.id}`"
+                )
+            bits = self.determinism.get(t.id)
+            if bits and self.written(t) and determinism.stale(self.root, t, bits):
+                out.append(
+                    f"{determinism.PLACE}/{t.id}.json: of an older source than "
+                    f"{t.exemplar}: run `python -m atlas.determinism`"
                 )
         return out
 
@@ -111,6 +118,11 @@ class Context:
     def placed(self) -> dict[str, Json]:
         """Where its runs place each technique."""
         return kept.read(self.root)
+
+    @cached_property
+    def determinism(self) -> dict[str, Json]:
+        """Whether each technique gives the same bits, as its runs told."""
+        return determinism.read(self.root)
 
     @cached_property
     def notebooks(self) -> dict[str, str]:

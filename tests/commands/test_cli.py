@@ -866,11 +866,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"clone": made, **said}
 
 
+STUDIES = ("classification", "determinism")
+
+
 def test_record_writes_and_names_what_it_wrote(recorded: dict[str, Any]) -> None:
     wrote, listed = recorded["said"]
     assert wrote["code"] == 0, wrote["err"]
     names = [f"measurements/{mode}/{RING}.json" for mode in ("gloo", "dry")]
-    names.insert(1, f"measurements/studies/classification/{RING}.json")
+    studies = [f"measurements/studies/{s}/{RING}.json" for s in STUDIES]
+    names[1:1] = studies
     assert wrote["out"].splitlines() == [f"wrote {name}" for name in names]
     (technique,) = [t for t in json.loads(listed["out"]) if t["id"] == RING]
     assert technique["proven"]["gloo"]["ranks"] == [1, 2, 3, 4, 8]
