@@ -11,7 +11,7 @@ from atlas.formulas.communication_pattern.low_rank_and_sketch import (
     powersgd_payload,
 )
 from atlas.formulas.communication_pattern.quantization import (
-    one_bit_payload,
+    one_bit_stripe,
     qsgd_payload,
 )
 from atlas.formulas.communication_pattern.sparsification import top_k_payload
@@ -46,18 +46,28 @@ def _plain(site: Site, wire: str, n: float) -> Iterator[Collective]:
 def _coarse(site: Site, how: Compress, b: int) -> Iterator[Collective]:
     """Sums of sparse or coarse gradients go by all-gather."""
     for wire, n in (("data", whole(site, 1)), ("alone", alone(site))):
+        if how.kind == "one-bit":
+            yield from _one_bit(site, wire, round(n), b)
+            continue
         p, calls = site.mesh.groups[wire].ranks, 2 * int(n > 0)
         payload = p * _payload(how, round(n), b)
         yield from ring(site, "Compress", wire, "all_gather", how.kind, calls, payload)
+
+
+def _one_bit(site: Site, wire: str, n: int, b: int) -> Iterator[Collective]:
+    """Signs to the owners of the stripes, and signs of the sums to all; two means."""
+    p, calls = site.mesh.groups[wire].ranks, int(n > 0)
+    stripe = one_bit_stripe(p, n)
+    yield from ring(site, "Compress", wire, "all_to_all", "one-bit", calls, p * stripe)
+    back = p * (stripe + 4 * b)
+    yield from ring(site, "Compress", wire, "all_gather", "one-bit", 3 * calls, back)
 
 
 def _payload(how: Compress, n: int, b: int) -> int:
     """Bytes that a rank hands over of n gradients of b bytes."""
     if how.kind == "top-k":
         return top_k_payload(max(1, round(how.ratio * n)), b, 1)
-    if how.kind == "qsgd":
-        return qsgd_payload(n, b, 1, how.bucket)
-    return one_bit_payload(n, b, 1)
+    return qsgd_payload(n, b, 1, how.bucket)
 
 
 def _powersgd(site: Site, rank: int, b: int) -> Iterator[Collective]:

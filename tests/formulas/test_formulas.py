@@ -585,6 +585,15 @@ def test_pairs_win_until_the_ranks_touch_two_tables(
     assert f.sparse_gradient_wins(p, 0, s, fitting + 1, h, b) == 1
 
 
+@given(ranks, sizes, width)
+def test_bits_both_ways_do_not_grow_with_the_ranks(p: int, n: int, b: int) -> None:
+    way = f.sign_vote_bytes(p, n, 1)
+    assert 8 * way <= n + 8 * (p - 1)  # and what fills up the last byte of a stripe
+    assert f.one_bit_bytes(p, n, b, 1) == 2 * (way + (p - 1) * 2 * b)
+    assert f.one_bit_gathered(p, n) >= way
+    assert f.one_bit_gathered(p, 8 * p * n) == p * f.sign_vote_bytes(p, 8 * p * n, 1)
+
+
 # Time
 
 

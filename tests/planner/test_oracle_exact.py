@@ -73,6 +73,7 @@ BESIDE = {
     "gossip-exchange": {"disagreement": TRAINING},
     "local-parallelism": {"cosine": TRAINING},
     "mixed-precision": {"lost": TRAINING},
+    "one-bit-sgd": {"gathered": "what it is compared with, and does not do"},
     "qsgd": dict.fromkeys(("bias", "spread", "variance"), TRAINING),
     "ring-attention": {
         "pairs": "the oracle counts attention without a causal mask",

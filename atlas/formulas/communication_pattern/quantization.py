@@ -4,12 +4,42 @@ from atlas.formulas.ranges import Count, Positive, Ranks, formula
 
 
 @formula
-def one_bit_payload(elements: Count, itemsize: Positive, steps: Count) -> int:
-    """Bytes a rank hands over: one sign per element, eight to a byte, and two means.
+def one_bit_stripe(ranks: Ranks, elements: Count) -> int:
+    """Bytes of one stripe's signs: every rank owns as many, in whole bytes.
 
-    Source: Seide et al. 2014, with one pair of means.
+    Source: derived: n signs on p ranks, eight to a byte.
     """
-    return steps * (-(-elements // 8) + 2 * itemsize)
+    return -(-elements // (8 * ranks))
+
+
+@formula
+def one_bit_bytes(
+    ranks: Ranks, elements: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes a rank sends: signs and two means to the owners, and the same to all.
+
+    Source: Seide et al. 2014, with one pair of means per gradient and per stripe.
+    """
+    way = one_bit_stripe(ranks, elements) + 2 * itemsize
+    return steps * 2 * (ranks - 1) * way
+
+
+@formula
+def one_bit_gathered(ranks: Ranks, elements: Count) -> int:
+    """Bytes a rank would send in one step to gather all signs on all ranks.
+
+    Source: derived: its n signs go to each of p-1 others.
+    """
+    return (ranks - 1) * -(-elements // 8)
+
+
+@formula
+def one_bit_calls(steps: Count) -> int:
+    """Collectives: an all-to-all of signs, and all-gathers of means, signs and means.
+
+    Source: derived: two messages each way, signs and what they stand for.
+    """
+    return 4 * steps
 
 
 @formula
