@@ -340,7 +340,7 @@ def _where(w: World) -> str:
     here = int(os.environ.get("LOCAL_WORLD_SIZE", w.size))
     ranks = f"{w.size} ranks" if w.size > 1 else "1 rank"
     nodes = f" on {w.size // here} nodes" if w.size > here else ""
-    kind, backend = w.device.type, dist.get_backend()
+    kind, backend = w.device.type, str(dist.get_backend())
     if kind == "cuda":
         kind = torch.cuda.get_device_name(w.device)
         backend += " " + ".".join(map(str, torch.cuda.nccl.version()))

@@ -140,8 +140,10 @@ def _partners(call: Call, op: str, group: dist.ProcessGroup) -> dict[str, int]:
     found: dict[str, int] = {}
     peer = call.named.get("dst", call.named.get("src"))
     if op in POINT_TO_POINT:
-        known = peer is not None and peer >= 0
-        found["peer"] = dist.get_global_rank(group, peer) if known else -1
+        if peer is None or peer < 0:
+            found["peer"] = -1
+        else:
+            found["peer"] = dist.get_global_rank(group, peer)
         found["tag"] = call.named.get("tag", 0)
     elif "root_rank" in call.named:
         found["root"] = dist.get_global_rank(group, call.named["root_rank"])

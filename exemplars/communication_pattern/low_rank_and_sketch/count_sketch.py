@@ -129,7 +129,7 @@ def reference(w: World, sizes: dict[str, Any]) -> list[Tensor]:
         chosen = order.indices[: sizes["kept"]]
         vector[chosen] -= sizes["rate"] / w.size * total[chosen]
         unsent[:, chosen] = 0.0
-    return weights
+    return [*weights]
 
 
 def dense(w: World, entries: int, rows: int, columns: int) -> Tensor:
@@ -176,7 +176,7 @@ def main(
     kept: int = 50,
 ) -> None:
     table = {"rows": rows, "columns": columns, "kept": kept}
-    sizes = {"steps": steps, "local_batch": 24, "rate": 0.2, **table}
+    sizes: Any = {"steps": steps, "local_batch": 24, "rate": 0.2, **table}
     with meter() as moved:
         *_, last = train(w, digits, **sizes)
     # Sums over ranks and steps, in another order.
