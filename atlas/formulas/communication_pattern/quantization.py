@@ -112,3 +112,38 @@ def ternary_calls(steps: Count) -> int:
     Source: Wen et al. 2017, section 3, on the shared scale.
     """
     return 2 * steps
+
+
+# 1-bit Adam: whole gradients in warm-up, then bits of momentum and one scale
+
+
+@formula
+def one_bit_adam_before(
+    ranks: Ranks, elements: Count, itemsize: Positive, warmup: Count
+) -> int:
+    """Bytes a rank sends in warm-up: a ring all-reduce of the gradient per step.
+
+    Source: Tang et al. 2021, algorithm 1; Patarasuk and Yuan 2009.
+    """
+    return warmup * 2 * (ranks - 1) * elements * itemsize // ranks
+
+
+@formula
+def one_bit_adam_after(
+    ranks: Ranks, elements: Count, itemsize: Positive, steps: Count, warmup: Count
+) -> int:
+    """Bytes a rank sends after warm-up: signs and a scale to the owners, and to all.
+
+    Source: Tang et al. 2021, algorithm 1, with stripes of whole bytes.
+    """
+    way = one_bit_stripe(ranks, elements) + itemsize
+    return max(0, steps - warmup) * 2 * (ranks - 1) * way
+
+
+@formula
+def one_bit_adam_calls(steps: Count, warmup: Count) -> int:
+    """Collectives: one all-reduce per step of warm-up, then those of 1-bit SGD.
+
+    Source: Tang et al. 2021, algorithm 1.
+    """
+    return min(steps, warmup) + one_bit_calls(max(0, steps - warmup))
