@@ -1,6 +1,6 @@
 """Formulas of communication-pattern/neighbor: bytes, rounds, memory, time."""
 
-from atlas.formulas.parts import floor_log2
+from atlas.formulas.parts import chunk, floor_log2
 from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 # Halo exchange: images cut by rows, a square kernel
@@ -65,3 +65,50 @@ def gossip_disagreement(ranks: Ranks, sweeps: Count) -> float:
     """
     shares = 2 ** floor_log2(2 * ranks - 1)
     return (min(shares - ranks, 2 * ranks - shares) / shares) ** sweeps
+
+
+# A pipeline's boundaries: activations forward, their gradients backward
+
+
+@formula
+def pipeline_boundaries(ranks: Ranks, rank: Rank) -> int:
+    """Boundaries of stage r: one to the stage before it, one to the stage after it.
+
+    Source: arithmetic: the first and the last stage have one less.
+    """
+    return min(rank, 1) + min(ranks - 1 - rank, 1)
+
+
+@formula
+def pipeline_boundary_messages(ranks: Ranks, rank: Rank, microbatches: Count) -> int:
+    """Messages that stage r sends: one per micro-batch over each of its boundaries.
+
+    Source: Narayanan et al. 2021, section 2.2.
+    """
+    return microbatches * pipeline_boundaries(ranks, rank)
+
+
+@formula
+def pipeline_boundary_message(
+    ranks: Ranks,
+    batch: Count,
+    microbatches: Positive,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes of the largest message: an activation, or a gradient, of a micro-batch.
+
+    Source: Narayanan et al. 2021, section 2.2.
+    """
+    return min(ranks - 1, 1) * chunk(batch, microbatches, 0) * width * itemsize
+
+
+@formula
+def pipeline_boundary_bytes(
+    ranks: Ranks, rank: Rank, batch: Count, width: Count, itemsize: Positive
+) -> int:
+    """Bytes that stage r sends: the whole batch over each of its boundaries.
+
+    Source: Kahira et al. 2021, appendix A.1.3, equation 13.
+    """
+    return pipeline_boundaries(ranks, rank) * batch * width * itemsize
