@@ -55,3 +55,45 @@ def sparse_gradient_wins(
     """
     pairs = ranks * (touched + rank) * (width * itemsize + 4)
     return 1 if ranks > 1 and pairs < 2 * table_rows * width * itemsize else 0
+
+
+# Activations and errors: rank 0 serves, the others have K samples each
+
+
+@formula
+def activation_error_bytes(
+    ranks: Ranks,
+    rank: Rank,
+    steps: Count,
+    local_batch: Count,
+    features_out: Count,
+    features_in: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes a rank sends: a worker its factors, the server the weights to each worker.
+
+    Source: Chilimbi et al. 2014: k(M+N) instead of MN, on the way to the server.
+    """
+    weights = (ranks - 1) * features_out * features_in
+    factors = local_batch * (features_out + features_in)
+    return steps * itemsize * (weights if rank == 0 else factors)
+
+
+@formula
+def dense_push_bytes(
+    features_out: Count, features_in: Count, itemsize: Positive
+) -> int:
+    """Bytes of a gradient: one entry for each weight.
+
+    Source: arithmetic.
+    """
+    return features_out * features_in * itemsize
+
+
+@formula
+def activation_error_crossover(features_out: Positive, features_in: Positive) -> int:
+    """Most samples for which K(M+D) is below MD.
+
+    Source: Chilimbi et al. 2014: the traffic falls from MN to k(M+N).
+    """
+    return (features_out * features_in - 1) // (features_out + features_in)
