@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "atlas.commands.compare:compare",
     "run": "atlas.commands.run:run",
     "check": "atlas.commands.check:check",
+    "meter": "atlas.commands.meter:meter",
     "race": "atlas.commands.race:race",
     "collectives": "atlas.commands.collectives:collectives",
     "compressors": "atlas.commands.compressors:compressors",
@@ -38,6 +39,9 @@ COMMANDS = {
     "export": "atlas.commands.export:export",
     "new": "atlas.commands.new:new",
 }
+#: After their first argument, everything belongs to the script that it names.
+PASS_ON = ("meter",)
+PASSED_ON = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
 #: What a command may raise that the reader can mend, and the exit code it means.
 EXPECTED = {
     "OracleError": 2,
@@ -99,6 +103,7 @@ def atlas(
     atlas run ring-all-reduce --ranks 4    run it: predicted, measured, verdict
     atlas run ring-all-reduce --dry 1024   count its traffic on 1024 ranks
     atlas check train.py --ranks 4         do 4 ranks do what one process does?
+    atlas meter train.py                   what your own script sends, and from where
     atlas plan --list                      the models and clusters to plan for
 
     Exit codes: 0 success, 1 a claim or a run failed, 2 wrong usage, 130 Ctrl-C.
@@ -116,7 +121,9 @@ def made(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(atlas)
     for name in names:
         module, _, function = COMMANDS[name].partition(":")
-        app.command(name)(getattr(importlib.import_module(module), function))
+        settings = PASSED_ON if name in PASS_ON else {}
+        found = getattr(importlib.import_module(module), function)
+        app.command(name, context_settings=settings)(found)
     return app
 
 

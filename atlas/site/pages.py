@@ -26,6 +26,7 @@ from atlas.site import (
     families,
     glossary,
     grid,
+    hangs,
     langer,
     library,
     matrix,
@@ -63,6 +64,7 @@ WRITTEN: Mapping[str, Places] = {
     chronology.HERE: chronology.PLACES,
     surveys.INDEX: surveys.PLACES,
     langer.HERE: langer.PLACES,
+    hangs.HERE: hangs.PLACES,
     delays.HERE: delays.PLACES,
     paradl.HERE: paradl.PLACES,
 }
@@ -161,6 +163,7 @@ def nav(root: Path, context: Context | None = None) -> Nav:
     views |= {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
     out.append({"Views": [{name: uri} for name, uri in views.items()]})
     own = [{"Is it right?": "check.md"}, {"Bugs by symptom": bugs.HERE}]
+    own += [{"What does it send?": "meter.md"}, {"Why does it hang?": hangs.HERE}]
     out.append({"Your own code": own})
     # the page of one system is reached from these; mkdocs.yml keeps it out of nav
     out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
