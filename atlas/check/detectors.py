@@ -32,7 +32,8 @@ RANKS = 3
 #: What a person notices in a curve, or in a logged number: one part in a hundred.
 NOTICED = 0.01
 DETECTORS = ("loss", "gradient norm", "ranks compared", "bytes", "atlas check")
-#: Bugs that one process has too: its reference is the wrong program as well.
+#: Not wrong on one process: the same program there is what they are held against, and
+#: there are no bytes to compare with.
 PECULIAR = ("local-batch-norm", "dropout-during-a-comparison", "norm-counts-copies")
 
 
@@ -47,7 +48,7 @@ class Pair:
 
 def source(root: Path, bug: Bug) -> str:
     """What a row of the study was made from."""
-    program = (root / taxonomy.PROGRAMS / f"{bug.program}.py").read_bytes()
+    program = (taxonomy.PROGRAMS / f"{bug.program}.py").read_bytes()
     planted = f"{bug.find}\0{bug.replace}\0{bug.one}\0{bug.many}".encode()
     return sha256(program + planted).hexdigest()[:16]
 
@@ -55,7 +56,7 @@ def source(root: Path, bug: Bug) -> str:
 @contextlib.contextmanager
 def pair(root: Path, bug: Bug) -> Iterator[Pair]:
     """Both programs in a folder of their own."""
-    text = (root / taxonomy.PROGRAMS / f"{bug.program}.py").read_text(encoding="utf-8")
+    text = (taxonomy.PROGRAMS / f"{bug.program}.py").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="atlas-") as folder:
         made = Pair(bug, Path(folder) / "right.py", Path(folder) / "wrong.py")
         wrong = text.replace(bug.find, bug.replace)
@@ -67,19 +68,21 @@ def pair(root: Path, bug: Bug) -> Iterator[Pair]:
 def row(root: Path, bug: Bug) -> dict[str, Any]:
     """What each detector sees of a bug."""
     with pair(root, bug) as both, checking.folder() as place:
-        many = tuple(shlex.split(bug.many))
-        right, wrong = (_watched(p, many) for p in (both.right, both.wrong))
-        alone = Order(both.right, tuple(shlex.split(bug.one)))
+        one, many = tuple(shlex.split(bug.one)), tuple(shlex.split(bug.many))
+        alike = bug.id in PECULIAR
+        right = _watched(both.right, one, 1) if alike else _watched(both.right, many)
+        wrong = _watched(both.wrong, many)
+        alone = Order(both.right, one)
         checking.reference(alone, place / "one")
         checking.captured(Order(both.wrong, many), place / "many", RANKS)
         found = checking.compared(place / "one", place / "many", bug.id)
         looked = str(place / "one"), str(place / "many")
         (norms,) = launch(_norms, 1, *looked, join=False, needs=checking.NEEDS)
-    seen = {
+    seen: dict[str, bool | None] = {
         "loss": _far(wrong["loss"], right["loss"]),
         "gradient norm": _far(norms["many"], norms["one"]),
         "ranks compared": norms["apart"],
-        "bytes": _far(wrong["bytes"], right["bytes"]),
+        "bytes": None if alike else _far(wrong["bytes"], right["bytes"]),
         "atlas check": found.bug == bug.diagnosis,
     }
     figures = {"right": right, "wrong": wrong, "norm": norms}
@@ -90,13 +93,15 @@ def _far(value: float, expected: float) -> bool:
     return not abs(value - expected) <= NOTICED * abs(expected)
 
 
-def _watched(script: Path, arguments: Sequence[str]) -> dict[str, float]:
+def _watched(
+    script: Path, arguments: Sequence[str], ranks: int = RANKS
+) -> dict[str, float]:
     """The last loss, averaged over the ranks, and the bytes of all ranks."""
-    ran = run(Script(script, tuple(arguments)), RANKS, watch=[_counting])
+    ran = run(Script(script, tuple(arguments)), ranks, watch=[_counting])
     assert ran.well, ran.cause
     values = [rank.value[0] for rank in ran.ranks]
     return {
-        "loss": round(sum(v["loss"] for v in values) / RANKS, 6),
+        "loss": round(sum(v["loss"] for v in values) / ranks, 6),
         "bytes": sum(v["bytes"] for v in values),
     }
 

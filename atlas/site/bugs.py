@@ -18,5 +18,6 @@ def page(ctx: Context) -> str:
         symptoms=bugs.by_symptom(ctx.atlas),
         mutants=bugs.mutants(ctx.atlas),
         tally=bugs.tally(ctx.atlas),
+        noticed=f"{100 * bugs.NOTICED:g}",
     )
     return made.strip() + "\n"

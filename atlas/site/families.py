@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atlas.formulas import FORMULAS
+from atlas.script.formulas import javascript
 from atlas.site import address, collectives, race
 from atlas.site.overview import proven
 from atlas.site.templating import macro, markup, render
@@ -17,10 +19,24 @@ from atlas.views.race import study
 from atlas.views.sizes import Rule
 from atlas.views.words import number
 
-ASSETS = ("views.css", "formulas.js", "sliders.js")
+ASSETS = ("views.css", "sliders.js")
 #: The axis and the family whose techniques have a page of timings.
 COLLECTIVE = ("communication-pattern", "collective")
 MOST = 3  # figures in a cell of an axis; the family's page has all
+
+
+def script_of(axis: Axis) -> str:
+    """The file with the formulas of an axis: a page loads no others."""
+    return f"formulas-{axis.id}.js"
+
+
+def script(ctx: Context, axis: Axis) -> str:
+    """The formulas that the techniques of an axis claim."""
+    claims = [
+        c for t in ctx.atlas.techniques.values() if t.axis == axis.id for c in t.claims
+    ]
+    names = dict.fromkeys(c.formula for c in claims if c.formula)
+    return javascript(FORMULAS[name] for name in names if name in FORMULAS)
 
 
 def axis_page(ctx: Context, axis: Axis) -> str:
@@ -36,7 +52,7 @@ def axis_page(ctx: Context, axis: Axis) -> str:
         here=here,
         axis=axis,
         front=markup(front(axis.name, description=axis.question)),
-        styles=markup(address.assets(here, *ASSETS)),
+        styles=markup(address.assets(here, script_of(axis), *ASSETS)),
         facets=[_facet(ctx, facet) for facet in axis.facets],
         families=[(f, found, _members(ctx, f)) for f, found in groups],
         kinds=[title for _, title in kinds],
@@ -78,7 +94,7 @@ def family_page(ctx: Context, axis: Axis, family: Family) -> str:
         family=family,
         facet=next(f for f in axis.facets if f.id == family.facet),
         front=markup(front(family.name, description=family.summary)),
-        styles=markup(address.assets(here, *ASSETS)),
+        styles=markup(address.assets(here, script_of(axis), *ASSETS)),
         techniques=[(t, markup(proven(ctx, t))) for t in found],
         groups=list(_numbers(ctx, found)),
         collectives=(axis.id, family.id) == COLLECTIVE

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from atlas import export
-from atlas.formulas import FORMULAS
-from atlas.script.formulas import javascript
 from atlas.site import (
     accuracy,
     address,
@@ -51,6 +49,8 @@ Made = dict[str, str | bytes]
 Job = Callable[[], Mapping[str, str | bytes]]
 Places = Mapping[str, Callable[[Context], object]]
 # The pages written by hand, below docs/, and what fills their marked places.
+#: Of the reference: those that are folders.
+PACKAGES = ("atlas.formulas", "atlas.meter", "atlas.taxonomy")
 WRITTEN: Mapping[str, Places] = {
     overview.HERE: overview.PLACES,
     matrix.HERE: matrix.PLACES,
@@ -65,6 +65,8 @@ WRITTEN: Mapping[str, Places] = {
     surveys.INDEX: surveys.PLACES,
     langer.HERE: langer.PLACES,
     hangs.HERE: hangs.PLACES,
+    "check.md": {},
+    "meter.md": {},
     delays.HERE: delays.PLACES,
     paradl.HERE: paradl.PLACES,
 }
@@ -101,7 +103,8 @@ def _jobs(ctx: Context) -> Iterator[Job]:
     yield calculator.files
     yield _one(oracle.HERE, oracle.page, ctx)
     yield _one(accuracy.HERE, accuracy.page, ctx)
-    yield _one("assets/js/formulas.js", javascript, FORMULAS.values())
+    for axis in ctx.atlas.axes:
+        yield _one(f"assets/js/{families.script_of(axis)}", families.script, ctx, axis)
     yield partial(_reference, ctx)
     yield lambda: dict(notebooks.pages(ctx.root))
     yield _one(export.DATA, lambda: export.text(export.taxonomy(ctx.atlas)))
@@ -197,7 +200,7 @@ def source_of(uri: str) -> str | None:
             return f"taxonomy/systems/{name}.yaml"
         case ["notebooks", name] if name != "index":
             return f"notebooks/{name}.py"
-        case ["reference", "atlas.formulas" | "atlas.taxonomy" as name]:  # packages
+        case ["reference", name] if name in PACKAGES:
             return name.replace(".", "/") + "/__init__.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"

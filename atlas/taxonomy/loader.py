@@ -46,7 +46,8 @@ from atlas.taxonomy.yamlmarks import (
 )
 
 FORMULAS = "atlas/formulas"  # the folder
-PROGRAMS = "atlas/check/programs"  # the folder
+#: The right programs of the bugs: the package has them where a taxonomy comes alone.
+PROGRAMS = Path(__file__).resolve().parents[1] / "check" / "programs"
 
 
 class TaxonomyError(Exception):
@@ -154,9 +155,10 @@ class _Loader:
 
     def _check_planted(self, bug: Bug, reader: Reader) -> None:
         """The mistake has one place in a program that is there."""
-        path = self.root / PROGRAMS / f"{bug.program}.py"
+        own = self.root / "atlas" / "check" / "programs"
+        path = (own if own.is_dir() else PROGRAMS) / f"{bug.program}.py"
         if not path.is_file():
-            expected = f"a file of {PROGRAMS}"
+            expected = "a file of atlas/check/programs"
             what = f"there is no program {shown(bug.program)}"
             reader.note(reader.place(bug, "program"), what, expected)
             return

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atlas import taxonomy
 from atlas.check import detectors
 from atlas.taxonomy import Atlas, Bug, Mutant, Technique
 
@@ -17,6 +18,8 @@ SYMPTOMS = {
     "seeds-and-data": "It differs from run to run, or with the number of ranks",
 }
 PROGRAMS = "atlas/check/programs"
+#: How far off a number is, relative to the right one, when a person notices.
+NOTICED = detectors.NOTICED
 
 
 @dataclass(frozen=True)
@@ -50,25 +53,26 @@ def _shown(
     explained: Mapping[str, tuple[str, ...]],
     row: Mapping[str, Any],
 ) -> Shown:
-    seen: Mapping[str, bool] = row.get("seen", {})
+    seen: Mapping[str, bool | None] = row.get("seen", {})
     return Shown(
         bug,
         (bug.id, *explained.get(bug.id, ())),
         change(atlas, bug),
         command(bug),
         tuple(name for name, sees in seen.items() if sees),
-        tuple(name for name, sees in seen.items() if not sees),
+        tuple(name for name, sees in seen.items() if sees is False),
     )
 
 
 def tally(atlas: Atlas) -> list[tuple[str, int, int]]:
-    """How many bugs each detector sees, of how many."""
+    """How many bugs each detector sees, of how many that it can be tried on."""
     rows = detectors.read(atlas.root).get("bugs", {})
-    return [
-        (name, sum(row["seen"][name] for row in rows.values()), len(rows))
-        for name in detectors.DETECTORS
-        if rows
-    ]
+    found = []
+    for name in detectors.DETECTORS if rows else ():
+        tried = [row["seen"][name] for row in rows.values()]
+        tried = [sees for sees in tried if sees is not None]
+        found.append((name, sum(tried), len(tried)))
+    return found
 
 
 def _explained(atlas: Atlas) -> dict[str, tuple[str, ...]]:
@@ -84,7 +88,7 @@ def _explained(atlas: Atlas) -> dict[str, tuple[str, ...]]:
 
 def change(atlas: Atlas, bug: Bug) -> str:
     """The mistake as a diff, with two lines around it."""
-    right = (atlas.root / PROGRAMS / f"{bug.program}.py").read_text(encoding="utf-8")
+    right = (taxonomy.PROGRAMS / f"{bug.program}.py").read_text(encoding="utf-8")
     wrong = right.replace(bug.find, bug.replace)
     lines = difflib.unified_diff(
         right.splitlines(), wrong.splitlines(), n=2, lineterm=""

@@ -20,7 +20,7 @@ that a rank has sent up, there are two cases:
     its place is, but a part of the sum     the rank that dropped this part
     was dropped in some branch              keeps it
 
-The paper's rule is the first case alone, and loses the parts of the second.
+The authors' code has the first case alone, and loses the parts of the other.
 With both cases nothing is lost:
 
     sum of updates  +  all residuals  =  sum of all gradients
