@@ -28,7 +28,7 @@ def test_the_plugin_meters_a_script_and_names_the_line_that_changed(
     (tmp_path / "test_bytes.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-p", "atlas.yours.plugin"],
+        command,
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
