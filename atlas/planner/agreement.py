@@ -115,6 +115,16 @@ def exposed(seconds: float, window: float, pieces: int, overlap: bool) -> float:
     )
 
 
+def felt(seconds: float, window: float, pieces: int, recipe: Recipe) -> float:
+    """Seconds that an exchange adds: what is not hidden, and what hiding costs.
+
+    Source: Miao et al. 2022 (Galvatron), section 3: computing slows down while an
+    exchange shares the device with it.
+    """
+    open_ = exposed(seconds, window, pieces, recipe.overlap)
+    return open_ + recipe.contention * (seconds - open_)
+
+
 def optimizer_seconds(
     work: Work, cut: Cut, recipe: Recipe, replicas: Replicas, speed: Speed
 ) -> float:

@@ -93,7 +93,8 @@ def cluster_of(name: str, data: Mapping[str, Any]) -> Cluster:
     levels = []
     for level in data["levels"]:
         links = {op: Link(*link) for op, link in level["links"].items()}
-        levels.append(Level(level["name"], level["size"], links, level["rails"]))
+        more = (level["rails"], level["crossing"], level["decay"])
+        levels.append(Level(level["name"], level["size"], links, *more))
     return Cluster(
         name,
         Device(**data["device"]),
@@ -215,7 +216,8 @@ def train_of(choice: Mapping[str, Any]) -> Train:
         precision=PRECISIONS[choice.get("precision", "mixed")],
         optimizer=OPTIMIZERS[choice.get("optimizer", "adam")],
         recompute=choice.get("recompute", "none"),
-        flash=bool(choice.get("flash")),
+        flash=not choice.get("scores"),
+        eager=bool(choice.get("eager")),
     )
 
 

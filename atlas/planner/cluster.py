@@ -28,8 +28,15 @@ class Device:
     bandwidth: float  # bytes a second
     top: float = 1.0
     half: float = 0.0  # flops
+    attention: float | None = None  # share of the 16-bit peak, of flash attention
+    streamed: float = 1.0  # share of bandwidth that element-wise work reaches
+    contention: float = 0.0  # of a hidden exchange's seconds, added to computing
+    host: float = 0.0  # seconds of the host for a product and what goes with it
     overhead: float = 0.0  # seconds of a kernel
     step: float = 0.0  # seconds of a step
+    reserved: float = 0.0  # bytes of memory that drivers and libraries take
+    tops: Mapping[str, float] = field(default_factory=dict)
+    """The share `top` of other arithmetic than most: by its name."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Seconds for a sample, forward and backward, by model: used instead of flops."""
 
@@ -40,12 +47,15 @@ class Device:
                 f'{self.name} has no "{arithmetic}": expected '
                 + nearest(arithmetic, self.flops)
             )
+        plain = self.flops.get("bf16", self.flops[arithmetic])
         return Speed(
             peak=self.flops[arithmetic],
-            top=self.top,
+            top=self.tops.get(arithmetic, self.top),
             half=self.half,
-            bandwidth=self.bandwidth,
+            bandwidth=self.bandwidth * self.streamed,
+            attention=plain * self.attention if self.attention is not None else 0.0,
             overhead=self.overhead,
+            host=self.host,
             step=self.step,
         )
 
@@ -58,6 +68,8 @@ class Level:
     size: int  # ranks that it connects
     links: Mapping[str, Link]  # by collective; "any" for the rest
     rails: int = 1  # links by which a unit of the level below leaves it
+    crossing: float = 0.0  # seconds more of a round that leaves such a unit
+    decay: float = 0.0  # power of the units by which bandwidth falls
 
     def link(self, op: str) -> Link:
         """What a collective costs here, for a group that has a rail to itself."""
@@ -110,6 +122,11 @@ class Cluster:
         """Ranks at most."""
         return self.levels[-1].size
 
+    @property
+    def room(self) -> float:
+        """Bytes of a device that a program has to itself."""
+        return self.device.memory - self.device.reserved
+
     def group(self, axes: Iterable[tuple[int, int]]) -> Group:
         """The group that axes, each (stride, length), span together."""
         pairs = list(axes)
@@ -135,4 +152,7 @@ class Cluster:
         beta = placing.shared_beta(
             own.beta, rails, group.inside, below.size, fastest, message
         )
-        return Link(own.alpha, beta, own.launch)
+        level, units = self.levels[group.level], group.ranks // group.inside
+        alpha = placing.ring_alpha(own.alpha, level.crossing, group.ranks, units)
+        slower = placing.slower(units, level.decay)
+        return Link(alpha, beta * (1.0 if message else slower), own.launch)

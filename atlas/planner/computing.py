@@ -17,6 +17,27 @@ def product_seconds(flops: float, kernels: float, speed: Speed) -> float:
     ) + kernels * speed.overhead
 
 
+def score_seconds(flops: float, recipe: Recipe, speed: Speed) -> float:
+    """Seconds of attention's two products: flash attention has a rate of its own.
+
+    Source: Dao 2023 (FlashAttention-2), section 4.1: its share of the peak is another
+    than that of plain products.
+    """
+    return flops / (
+        speed.attention
+        if recipe.flash and speed.attention > 0
+        else speed.peak * speed.top
+    )
+
+
+def kernels_of(work: Work, cut: Cut) -> float:
+    """Products of one micro-batch forward on one rank: it has its own experts alone.
+
+    Source: Lepikhin et al. 2021 (GShard).
+    """
+    return work.kernels - work.seat_kernels + work.seat_kernels / cut.expert
+
+
 def largest_part(narrow: int, p: int) -> float:
     """Share of a layer that the rank with most filters or channels has.
 
@@ -108,19 +129,51 @@ def moved_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     )
 
 
+def recomputed_products(work: Work, cut: Cut, recipe: Recipe) -> float:
+    """Operations of products of one micro-batch that backward does a second time.
+
+    Source: Korthikanti et al. 2022, section 5: every layer, the head not; or, of every
+    second product (torchtitan, per-operation checkpoints), half of them. PyTorch's
+    checkpoint stops when it has what backward reads: before a unit's last product.
+    """
+    once = samples_of(cut) * work.once / cut.tensor
+    last = samples_of(cut) * work.last / cut.tensor if recipe.stops else 0.0
+    return (
+        forward_flops(work, cut) - once - last
+        if recipe.recompute == Recompute.FULL
+        else 0.5 * (forward_flops(work, cut) - once)
+        if recipe.recompute == Recompute.OPERATIONS
+        else 0.0
+    )
+
+
+def recomputed_scores(work: Work, cut: Cut, recipe: Recipe) -> float:
+    """Operations of attention of one micro-batch that backward does a second time.
+
+    Source: Korthikanti et al. 2022, section 5: all of them; Dao et al. 2022: of 5
+    backward products one repeats half of forward.
+    """
+    flash = 0.5 * score_flops(work, cut) if recipe.flash else 0.0
+    return flash + (
+        score_flops(work, cut)
+        if recipe.recompute == Recompute.FULL
+        or (recipe.recompute == Recompute.SELECTIVE and not recipe.flash)
+        else 0.0
+    )
+
+
 def recomputed_flops(work: Work, cut: Cut, recipe: Recipe) -> float:
     """Operations of one micro-batch that are done a second time in backward.
 
-    Source: Korthikanti et al. 2022, section 5: attention's products alone, or every
-    layer; Dao et al. 2022: of 5 backward products one repeats half of forward.
+    Source: the two parts above.
     """
-    once = samples_of(cut) * work.once / cut.tensor
-    again = forward_flops(work, cut) - once + score_flops(work, cut)
-    flash = 0.5 * score_flops(work, cut) if recipe.flash else 0.0
-    return flash + (
-        again
-        if recipe.recompute == Recompute.FULL
-        else score_flops(work, cut)
-        if recipe.recompute == Recompute.SELECTIVE and not recipe.flash
-        else 0.0
-    )
+    return recomputed_products(work, cut, recipe) + recomputed_scores(work, cut, recipe)
+
+
+def host_seconds(kernels: float, busy: float, speed: Speed) -> float:
+    """Seconds that the device waits for the host, which launches so many products.
+
+    Source: derived: the host runs ahead of the device; the longer of the two sets the
+    pace.
+    """
+    return max(0.0, kernels * speed.host - busy)

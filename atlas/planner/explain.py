@@ -33,7 +33,7 @@ def _time(p: Prediction) -> list[str]:
 
 def _memory(p: Prediction) -> list[str]:
     parts = [f"{name} {size(n)}" for name, n in p.memory._asdict().items() if n]
-    verdict = "fits" if p.fits else "does not fit"
+    verdict = "fits tightly" if p.verdict == "tight" else p.verdict
     return [
         f"The fullest rank holds {size(sum(p.memory))} ({', '.join(parts)}), "
         f"which {verdict} in {size(p.capacity)}."

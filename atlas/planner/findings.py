@@ -75,7 +75,7 @@ def _limits(model: Model, strategy: Strategy, train: Train) -> Iterator[Finding]
 
 
 def _memory(strategy: Strategy, cluster: Cluster, memory: Bytes) -> Iterator[Finding]:
-    total, room = sum(memory), cluster.device.memory
+    total, room = sum(memory), cluster.room
     if total > room:
         largest = max(memory._fields, key=lambda f: getattr(memory, f))
         says = (

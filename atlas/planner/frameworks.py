@@ -107,6 +107,8 @@ def _megatron_train(p: Prediction, flags: list[str], missing: list[str]) -> None
         flags.append("--optimizer sgd")
     if p.train.recompute == "selective":
         flags.append("--recompute-granularity selective")
+    if p.train.recompute == "operations":
+        missing.append("Megatron-LM has no checkpoints per operation")
     if p.train.recompute == "full":
         flags.append("--recompute-granularity full --recompute-method uniform")
         flags.append("--recompute-num-layers 1")
@@ -174,7 +176,11 @@ def torchtitan(p: Prediction) -> Flags:
     else:
         flags.append(f"--training.local_batch_size {p.micro_batch}")
     flags.append(f"--training.global_batch_size {p.train.batch}")
-    flags.append(f"--activation_checkpoint.mode {p.train.recompute}")
+    if p.train.recompute == "operations":
+        flags.append("--activation_checkpoint.mode selective")
+        flags.append("--activation_checkpoint.selective_ac_option op")
+    else:
+        flags.append(f"--activation_checkpoint.mode {p.train.recompute}")
     if p.model.name not in TITAN:
         missing.append(f"torchtitan has no configuration for {p.model.name}")
     _titan_replicas(p, flags, missing)

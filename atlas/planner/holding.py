@@ -33,10 +33,15 @@ def kept_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     Source: Korthikanti et al. 2022, section 4: 34 + 5 a s / h, and its parts.
     """
     part = cut.tensor if cut.sequence else 1
+    more = 1 if recipe.eager else 0
     plain = 1 if not recipe.flash and recipe.recompute == Recompute.NONE else 0
     return border_bytes(work, cut, recipe) + samples_of(cut) * (
-        (work.kept * recipe.activation + work.fixed) / part
-        + (work.kept_cut * recipe.activation + work.fixed_cut) / cut.tensor
+        (work.kept * recipe.activation + work.fixed + more * work.eager) / part
+        + (
+            (work.kept_cut + more * work.eager_cut) * recipe.activation
+            + work.fixed_cut * (0.5 if recipe.lean else 1.0)
+        )
+        / cut.tensor
         + plain
         * (work.kept_scores * recipe.activation + work.fixed_scores)
         / cut.tensor
@@ -50,6 +55,36 @@ def input_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     """
     part = cut.tensor if cut.sequence else 1
     return samples_of(cut) * work.inputs * recipe.activation / part
+
+
+def logit_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
+    """Bytes of the words' scores that a micro-batch leaves: they are computed once.
+
+    Source: Korthikanti et al. 2022, section 4.3: in 32 bits; code that fuses nothing
+    keeps what it was given too; FlashAttention's loss keeps 16 bits and writes over
+    them (Dao 2023).
+    """
+    return (
+        0.0
+        if work.once == 0
+        else samples_of(cut)
+        * work.fixed_cut
+        * (0.5 if recipe.lean else 2.0 if recipe.eager else 1.0)
+        / cut.tensor
+    )
+
+
+def noted_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
+    """Bytes that a micro-batch leaves when every second product is done again.
+
+    Source: torchtitan's checkpoints per operation: a unit's input, attention's output,
+    and the outputs of every second product. What a head keeps, it keeps.
+    """
+    part = cut.tensor if cut.sequence else 1
+    return samples_of(cut) * (
+        (work.noted * recipe.activation) / part
+        + work.noted_cut * recipe.activation / cut.tensor
+    ) + logit_bytes(work, cut, recipe)
 
 
 def state_bytes(
@@ -93,6 +128,8 @@ def activation_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     return (
         input_bytes(work, cut, recipe)
         if recipe.recompute == Recompute.FULL
+        else noted_bytes(work, cut, recipe)
+        if recipe.recompute == Recompute.OPERATIONS
         else kept_bytes(work, cut, recipe)
     )
 
@@ -103,7 +140,8 @@ def unit_bytes(work: Work, cut: Cut, recipe: Recipe) -> float:
     Source: Chen et al. 2016 (sublinear memory), section 4.1; the gradients of what
     enters and leaves the largest unit are derived.
     """
-    again = kept_bytes(work, cut, recipe) / max(1, work.layers)
+    logits = logit_bytes(work, cut, recipe)
+    again = logits + (kept_bytes(work, cut, recipe) - logits) / max(1, work.layers)
     gradients = (
         samples_of(cut)
         * recipe.activation

@@ -5,12 +5,16 @@ Part of the arithmetic: see `atlas.planner.arithmetic`.
 
 from atlas.planner.computing import (
     forward_flops,
+    host_seconds,
+    kernels_of,
     largest_part,
     moved_bytes,
     product_seconds,
-    recomputed_flops,
+    recomputed_products,
+    recomputed_scores,
     samples_of,
     score_flops,
+    score_seconds,
 )
 from atlas.planner.records import Cut, Link, Load, Recipe, Recompute, Speed, Wires, Work
 from atlas.planner.rings import gather_seconds, reduce_seconds, send_seconds
@@ -153,6 +157,16 @@ def hidden_behind(seconds: float, work: float, ring: bool, overlap: bool) -> flo
     return max(0.0, seconds - work) if ring and overlap else seconds
 
 
+def woven_seconds(seconds: float, products: float, recipe: Recipe) -> float:
+    """Seconds that exchanges inside layers add when they are cut up among products.
+
+    Source: Wang et al. 2023 (ASPLOS, decomposition): a piece travels while another is
+    multiplied; computing slows down meanwhile, as behind any exchange.
+    """
+    hidden = min(seconds, products) if recipe.woven else 0.0
+    return seconds - hidden + recipe.contention * hidden
+
+
 def expert_seconds(work: Work, cut: Cut, recipe: Recipe, wires: Wires) -> float:
     """Seconds of the expert axis one way: tokens go to their experts and home.
 
@@ -202,23 +216,36 @@ def load(work: Work, cut: Cut, recipe: Recipe, speed: Speed, wires: Wires) -> Lo
 
     Source: backward has two products for each forward one.
     """
-    scores = score_flops(work, cut)
-    products = forward_flops(work, cut)
-    forward = product_seconds(products + scores, work.kernels, speed)
-    again = recomputed_flops(work, cut, recipe)
-    kernels = work.kernels if recipe.recompute == Recompute.FULL else 0
-    attention = scores / (speed.peak * speed.top)
-    moved = 0.0 if speed.timed else moved_bytes(work, cut, recipe) / speed.bandwidth
+    kernels = kernels_of(work, cut)
+    products = product_seconds(forward_flops(work, cut), kernels, speed)
+    attention = score_seconds(score_flops(work, cut), recipe, speed)
     repeated = 1 if recipe.recompute == Recompute.FULL else 0
+    some = 1 if recipe.recompute == Recompute.OPERATIONS else repeated
+    again = product_seconds(
+        recomputed_products(work, cut, recipe), repeated * kernels, speed
+    ) + score_seconds(recomputed_scores(work, cut, recipe), recipe, speed)
+    forward = products + attention
+    backward = 2 * forward + again
+    moved = 0.0 if speed.timed else moved_bytes(work, cut, recipe) / speed.bandwidth
     experts = expert_seconds(work, cut, recipe, wires)
+    cut_forward = woven_seconds(
+        cut_forward_seconds(work, cut, recipe, wires), products, recipe
+    )
+    cut_backward = woven_seconds(
+        cut_backward_seconds(work, cut, recipe, wires), 2 * products, recipe
+    )
     return Load(
         forward=forward,
-        backward=2 * forward + product_seconds(again, kernels, speed),
-        weights=product_seconds(products, work.kernels, speed),
+        backward=backward,
+        weights=products,
         forward_moved=moved,
-        backward_moved=(2 + repeated) * moved,
-        cut_forward=cut_forward_seconds(work, cut, recipe, wires),
-        cut_backward=cut_backward_seconds(work, cut, recipe, wires),
+        backward_moved=(2 + some) * moved,
+        forward_host=host_seconds(kernels, forward + moved + cut_forward, speed),
+        backward_host=host_seconds(
+            (1 + some) * kernels, backward + (2 + some) * moved + cut_backward, speed
+        ),
+        cut_forward=cut_forward,
+        cut_backward=cut_backward,
         context_forward=hidden_behind(
             context_seconds(work, cut, recipe, wires, False),
             attention,

@@ -32,7 +32,7 @@ from atlas.planner.strategy import (
 )
 from atlas.planner.train import Train
 
-__all__ = ["CUTS", "Mesh", "mesh"]
+__all__ = ["CUTS", "Mesh", "mesh", "recipe_on"]
 
 CUTS: tuple[type[Axis], ...] = (Tensor, Filter, Channel, Spatial)
 SAMPLES: tuple[type[Axis], ...] = (*REPLICAS, Expert, Embedding)
@@ -98,11 +98,17 @@ def mesh(model: Model, strategy: Strategy, cluster: Cluster, train: Train) -> Me
         cut,
         schedule,
         replicas,
-        train.recipe(again.what if again else None),
+        recipe_on(cluster, train, again.what if again else None),
         Wires(**{name: _links(cluster, group) for name, group in groups.items()}),
         _speed(model, cluster, train),
         groups,
     )
+
+
+def recipe_on(cluster: Cluster, train: Train, recompute: str | None) -> Recipe:
+    """How training is done, and what hiding an exchange costs on this device."""
+    contention = cluster.device.contention
+    return train.recipe(recompute)._replace(contention=contention)
 
 
 def _micro(strategy: Strategy, train: Train) -> tuple[int, int]:
@@ -160,7 +166,8 @@ def _speed(model: Model, cluster: Cluster, train: Train) -> Speed:
     device = cluster.device
     return Speed(
         peak=3 * model.flops / seconds,
-        bandwidth=device.bandwidth,
+        bandwidth=device.bandwidth * device.streamed,
+        host=device.host,
         step=device.step,
         timed=True,
     )

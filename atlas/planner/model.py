@@ -39,6 +39,8 @@ class Model:
     heads: int = 0
     kv_heads: int = 0
     experts: int = 0  # of a layer that routes
+    dense: int = 0  # first layers that do not route
+    dense_ffn: int = 0  # width of their perceptron
     tables: int = 0  # of embeddings
     uniform: bool = False  # units are alike: stages have equal numbers of them
     tied: int = 0  # parameters that the last stage of a pipeline holds a copy of

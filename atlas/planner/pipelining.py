@@ -3,7 +3,7 @@
 Part of the arithmetic: see `atlas.planner.arithmetic`.
 """
 
-from atlas.planner.agreement import exposed
+from atlas.planner.agreement import felt
 from atlas.planner.records import Exchange, Load, Recipe, Schedule, ScheduleKind, Times
 
 
@@ -73,6 +73,7 @@ def forward_busy(one: Load) -> float:
     return (
         one.forward
         + one.forward_moved
+        + one.forward_host
         + one.cut_forward
         + one.context_forward
         + one.expert_forward
@@ -87,6 +88,7 @@ def backward_busy(one: Load) -> float:
     return (
         one.backward
         + one.backward_moved
+        + one.backward_host
         + one.cut_backward
         + one.context_backward
         + one.expert_backward
@@ -108,10 +110,10 @@ def times(
     m = schedule.micros
     f = forward_busy(one)
     b = backward_busy(one)
-    every_f = exposed(agree.forward, f, agree.pieces, recipe.overlap)
-    every_b = exposed(agree.backward, b, agree.pieces, recipe.overlap)
-    once = exposed(agree.reduce, b, agree.pieces, recipe.overlap) + exposed(
-        agree.gather, f, agree.pieces, recipe.overlap
+    every_f = felt(agree.forward, f, agree.pieces, recipe)
+    every_b = felt(agree.backward, b, agree.pieces, recipe)
+    once = felt(agree.reduce, b, agree.pieces, recipe) + felt(
+        agree.gather, f, agree.pieces, recipe
     )
     ways = 1 if schedule.kind == ScheduleKind.LOCAL else 2  # onward; and back
     messages = ways * (m + schedule.stages - 2) * schedule.chunks
@@ -125,5 +127,5 @@ def times(
         pipeline=0.0 if schedule.stages == 1 else messages * one.message,
         data=m * (every_f + every_b) + once,
         optimizer=optimizer,
-        overhead=overhead,
+        overhead=overhead + m * (one.forward_host + one.backward_host),
     )

@@ -20,6 +20,24 @@ def inside_unit(unit: int, stride: int, length: int) -> int:
     return max(1, min(length, unit // stride))
 
 
+def ring_alpha(alpha: float, crossing: float, ranks: int, units: int) -> float:
+    """Seconds of a ring's round, on average: some of its hops cross between units.
+
+    Source: NCCL, src/graph/tuning.cc: of an all-gather's p - 1 steps, one less than
+    the nodes cost the network's latency, the others that of the node.
+    """
+    return alpha + crossing * max(1, units - 1) / max(1, ranks - 1)
+
+
+def slower(units: int, decay: float) -> float:
+    """How many times as long a byte takes among so many units as between two.
+
+    Source: derived: a fabric that loses the same share with every doubling falls by a
+    power of the units, the first at worst: one link for all of them.
+    """
+    return (units / 2) ** min(1.0, decay) if units > 2 else 1.0
+
+
 def shared_beta(
     beta: float, rails: int, inside: int, unit: int, below: float, message: bool
 ) -> float:

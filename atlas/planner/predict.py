@@ -60,7 +60,7 @@ def predict(
         collectives=collectives,
         memory=memory,
         stages=held,
-        capacity=cluster.device.memory,
+        capacity=cluster.room,
         flops=model_flops,
         executed=model_flops + _again(sites, made) * strategy.ranks / len(sites),
         fullest=max(_operations(site) for site in sites),

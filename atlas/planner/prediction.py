@@ -14,6 +14,11 @@ from atlas.planner.train import Train
 __all__ = ["Collective", "Finding", "Prediction"]
 
 
+#: Share of a device's memory above which most runs crash: what drivers, libraries and
+#: fragmentation take is not predicted.
+TIGHT = 0.85
+
+
 @dataclass(frozen=True)
 class Collective:
     """All calls of one kind that a rank makes in one step."""
@@ -66,6 +71,13 @@ class Prediction:
     def fits(self) -> bool:
         """Whether the fullest rank's bytes fit into its device."""
         return sum(self.memory) <= self.capacity
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits in words: a device that is nearly full seldom runs."""
+        if not self.fits:
+            return "does not fit"
+        return "tight" if sum(self.memory) > TIGHT * self.capacity else "fits"
 
     @property
     def samples_per_second(self) -> float:

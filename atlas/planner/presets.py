@@ -51,11 +51,23 @@ __all__ = [
 ASSUMED = "assumed"  # the source of a constant that nobody published
 MEASURED = "measured"  # the source of one that `atlas calibrate` has found
 WORDS = (ASSUMED, MEASURED)
+#: What a device does whose file does not say what it sustains: it is taken for an
+#: accelerator like the slower of the two that were fitted, the H100.
+TYPICAL: Mapping[str, float] = {
+    "top": 0.53,
+    "attention": 0.37,
+    "streamed": 0.67,
+    "contention": 0.1256,
+    "host": 0.2e-3,
+}
+#: How far published runs on both lay from their predictions.
+TYPICAL_BAND = (0.74, 1.3)
 
 Positive = Annotated[
     float, Rule("more than 0", lambda x: x > 0, (("exclusiveMinimum", 0),))
 ]
 NotNegative = Annotated[float, Rule("0 or more", lambda x: x >= 0, (("minimum", 0),))]
+Whole = Annotated[int, Rule("0 or more", lambda n: n >= 0, (("minimum", 0),))]
 Share = Annotated[
     float,
     Rule("above 0, at most 1", lambda x: 0 < x <= 1, (("exclusiveMinimum", 0),)),
@@ -86,6 +98,15 @@ class Transformer:
         "perceptrons of a layer that tokens are routed to", default=0
     )
     chosen: Count = key("experts of a token", default=1)
+    common: Whole = key("width of the perceptron that all tokens pass too", default=0)
+    dense: Whole = key("first layers without experts", default=0)
+    dense_ffn: Count | None = key("width of their perceptron", default=None)
+    whole: Whole = key("other parameters of a layer, in norms", default=0)
+    slanted: bool = key("true: queries, keys, values alone have biases", default=False)
+    query_rank: Whole = key("width of latent queries", default=0)
+    rank: Whole = key("width of latent keys and values", default=0)
+    turned: Whole = key("part of a head that says where a token is", default=0)
+    value: Whole = key("width of a head's values, if not its keys'", default=0)
 
 
 @dataclass(frozen=True)
@@ -150,9 +171,11 @@ class RunSpec:
 class ModelFile:
     """A network that the oracle knows by name."""
 
-    name: Text = key("the name in sentences")
-    summary: Text = key("one sentence: what it is known for")
-    sources: Mapping[Id, Source] = key("what -> a key of papers.bib, or a link")
+    name: Text | None = key("the name in sentences", default=None)
+    summary: Text | None = key("one sentence: what it is known for", default=None)
+    sources: Mapping[Id, Source] = key(
+        "what -> a key of papers.bib, or a link", default_factory=dict
+    )
     epoch: Count | None = key("samples of its data set", default=None)
     transformer: Transformer | None = key("if it is one", default=None)
     cnn: Network | None = key("if it is one", default=None)
@@ -164,12 +187,32 @@ class ModelFile:
 class DeviceSpec:
     """One accelerator."""
 
-    name: Text = key("its name")
     flops: Mapping[Id, Positive] = key("peak operations a second, by arithmetic")
     memory: Positive = key("bytes that a program can use")
     bandwidth: Positive = key("bytes a second of its memory")
-    top: Share = key("share of the peak that large products reach", default=1.0)
+    name: Text = key("its name", default="device")
+    top: Share | None = key(
+        "share of the peak that the products of a step sustain", default=None
+    )
+    tops: Mapping[Id, Share] = key(
+        "the same share for other arithmetic: fp8", default_factory=dict
+    )
     half: NotNegative = key("operations at which half of that is reached", default=0.0)
+    attention: Share | None = key(
+        "share of the 16-bit peak that flash attention sustains", default=None
+    )
+    streamed: Share = key(
+        "share of the bandwidth that element-wise work reaches", default=1.0
+    )
+    contention: NotNegative = key(
+        "of a hidden exchange's seconds, what it adds to computing", default=0.0
+    )
+    reserved: NotNegative = key(
+        "bytes of memory that drivers and libraries take", default=0.0
+    )
+    host: NotNegative = key(
+        "seconds of the host for a product and what goes with it", default=0.0
+    )
     overhead: NotNegative = key("seconds that a kernel costs of itself", default=0.0)
     step: NotNegative = key("seconds that a step costs of itself", default=0.0)
     measured: Mapping[Id, Positive] = key(
@@ -181,8 +224,8 @@ class DeviceSpec:
 class LinkSpec:
     """Seconds of a collective: launch + rounds * alpha + bytes sent / bandwidth."""
 
-    alpha: NotNegative = key("seconds of a round")
     bandwidth: Positive = key("bytes a second that a rank sends")
+    alpha: NotNegative = key("seconds of a round", default=0.0)
     launch: NotNegative = key("seconds that a call costs of itself", default=0.0)
 
 
@@ -204,6 +247,12 @@ class LevelSpec:
         LinkSpec,
     ] = key("collective -> its link; any: all others")
     rails: Count = key("links by which a unit of the level below leaves it", default=1)
+    crossing: NotNegative = key(
+        "seconds more of a round that leaves such a unit", default=0.0
+    )
+    decay: NotNegative = key(
+        "power of the units by which the bandwidth falls", default=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -241,10 +290,10 @@ class CalibrationSpec:
 class ClusterFile:
     """Devices and what connects them."""
 
-    name: Text = key("the name in sentences")
-    summary: Text = key("one sentence: what it is")
     device: DeviceSpec = key("the accelerator")
     levels: tuple[LevelSpec, ...] = key("levels of the network, innermost first")
+    name: Text | None = key("the name in sentences", default=None)
+    summary: Text | None = key("one sentence: what it is", default=None)
     sources: Mapping[str, Source] = key(
         "path of a constant, like device.memory -> a key of papers.bib, or a link",
         default_factory=dict,
@@ -275,6 +324,10 @@ def model(name: str, root: Path | None = None) -> Model:
     """A model by name; raises OracleError if there is none, TaxonomyError if broken."""
     path = _path(root, "models", name)
     made, reader = _read(path, ModelFile, root)
+    if made is not BAD:
+        check_named(made, reader)
+        if not made.sources:
+            reader.note(reader.place(made), 'missing key "sources"', "one or more")
     built = built_model(made, name, reader) if made is not BAD else None
     _raise(reader.problems)
     assert built is not None
@@ -307,6 +360,7 @@ def cluster(name: str, root: Path | None = None) -> oracle.Cluster:
     path = _path(root, "clusters", name)
     made, reader = _read(path, ClusterFile, root)
     if made is not BAD:
+        check_named(made, reader)
         check_levels(made, reader)
         check_sources(made, reader)
     _raise(reader.problems)
@@ -418,6 +472,11 @@ def built_model(made: ModelFile, name: str, reader: Reader) -> Model | None:
 def built_cluster(made: ClusterFile, name: str) -> oracle.Cluster:
     """The cluster that a file describes."""
     given = {f.name: getattr(made.device, f.name) for f in fields(made.device)}
+    band = made.band
+    if made.device.top is None:
+        unsaid = {f.name for f in fields(made.device) if given[f.name] == f.default}
+        given |= {name: value for name, value in TYPICAL.items() if name in unsaid}
+        band = band or BandSpec(*TYPICAL_BAND, "published runs on A100 and H100")
     device = oracle.Device(**given)
     levels = tuple(
         oracle.Level(
@@ -428,10 +487,11 @@ def built_cluster(made: ClusterFile, name: str) -> oracle.Cluster:
                 for op, link in level.links.items()
             },
             level.rails,
+            level.crossing,
+            level.decay,
         )
         for level in made.levels
     )
-    band = made.band
     return oracle.Cluster(
         name,
         device,
@@ -443,6 +503,13 @@ def built_cluster(made: ClusterFile, name: str) -> oracle.Cluster:
         band=oracle.Band(band.low, band.high, band.of) if band else oracle.Band(),
         sources=dict(made.sources),
     )
+
+
+def check_named(made: ModelFile | ClusterFile, reader: Reader) -> None:
+    """A preset is introduced; a file of the reader's own need not be."""
+    for word in ("name", "summary"):
+        if getattr(made, word) is None:
+            reader.note(reader.place(made), f'missing key "{word}"', "a sentence")
 
 
 def check_levels(made: ClusterFile, reader: Reader) -> None:
@@ -485,6 +552,9 @@ def _constants(made: ClusterFile) -> Iterator[str]:
         yield f"levels.{level.name}.size"
         if level.rails != 1:
             yield f"levels.{level.name}.rails"
+        for name in ("crossing", "decay"):
+            if getattr(level, name):
+                yield f"levels.{level.name}.{name}"
         for op, link in level.links.items():
             for f in fields(link):
                 if getattr(link, f.name) != f.default:

@@ -33,6 +33,7 @@ class Recompute(StrEnum):
 
     NONE = "none"
     SELECTIVE = "selective"  # attention's scores
+    OPERATIONS = "operations"  # all but every second product, and attention
     FULL = "full"  # every unit
 
 
@@ -61,15 +62,20 @@ class Work(NamedTuple):
     serial: float = 0.0  # forward, of those that it does not
     scores: float = 0.0  # forward, of attention's two products
     once: float = 0.0  # of flops, those that are never computed again: the head's
+    last: float = 0.0  # of flops, those of each unit's last product
     moved: int = 0  # elements that element-wise work reads and writes, forward
     moved_cut: int = 0  # the same where a tensor axis cuts
     moved_scores: int = 0  # the same of attention's scores
     kept: int = 0  # elements saved for backward on every rank of a tensor axis
     kept_cut: int = 0  # those that it cuts
+    noted: int = 0  # elements of what is kept if all but some products is done again
+    noted_cut: int = 0  # those that a tensor axis cuts
     kept_scores: int = 0  # those of attention's scores
     fixed: int = 0  # bytes saved whatever the precision: masks of dropout
     fixed_cut: int = 0  # those that a tensor axis cuts: logits in 32 bits
     fixed_scores: int = 0  # those of attention's scores
+    eager: int = 0  # bytes saved besides by code that fuses nothing
+    eager_cut: int = 0  # elements saved besides, which a tensor axis cuts
     working: int = 0  # elements of gradients that the largest unit has at once
     working_cut: int = 0  # the same where a tensor axis cuts
     inputs: int = 0  # elements that enter the units: what recomputing keeps
@@ -97,6 +103,7 @@ class Work(NamedTuple):
     pairs: int = 0  # elements of keys and values
     routes: int = 0  # layers that route tokens to experts
     routed: int = 0  # elements of tokens sent to experts, by capacity
+    seat_kernels: int = 0  # of kernels, those of experts
     seat_flops: float = 0.0  # of flops, those at the seats of experts
     seat_kept: int = 0  # of kept, the same
     seat_kept_cut: int = 0  # of kept_cut
@@ -124,6 +131,13 @@ class Block(NamedTuple):
     tied: int = 1  # 1: the head's matrix is the embedding's
     experts: int = 0  # perceptrons of a layer, 0: one, for all tokens
     chosen: int = 1  # experts of a token
+    common: int = 0  # width of the perceptron that all tokens pass besides
+    whole: int = 0  # other parameters of a layer: more norms, a gate of the common one
+    slanted: int = 0  # 1: queries, keys and values alone have biases
+    query_rank: int = 0  # of latent attention: width of the latent query, 0: none
+    rank: int = 0  # width of the latent keys and values, 0: no latent attention
+    turned: int = 0  # part of a head that says where a token is, besides `head`
+    value: int = 0  # width of a head's values, 0: as its keys
 
 
 class Recipe(NamedTuple):
@@ -135,8 +149,13 @@ class Recipe(NamedTuple):
     state: int = 12  # of the optimizer, master weights included
     stepped: int = 28  # read and written by the optimizer's step
     recompute: Recompute = Recompute.NONE  # what backward computes again
+    eager: bool = False  # no kernels are fused
+    lean: bool = False  # the loss is computed on scores in 16 bits, in place
+    stops: bool = False  # recomputing a unit stops before its last product
     flash: bool = False  # attention never stores its scores
+    contention: float = 0.0  # of a hidden exchange's seconds, added to computing
     overlap: bool = True  # exchanges hide behind computation
+    woven: bool = False  # exchanges inside layers hide too, piece by piece
     bucket: int = 0  # bytes of a gradient bucket; 0: all in one
 
 
@@ -213,7 +232,9 @@ class Speed(NamedTuple):
     top: float = 1.0  # share of the peak that a very large product reaches
     half: float = 0.0  # flops of a product that reaches half of that
     bandwidth: float = 1.0  # bytes a second, of its memory
+    attention: float = 0.0  # flops a second of flash attention, 0: as products
     overhead: float = 0.0  # seconds of a kernel that does nothing
+    host: float = 0.0  # seconds of the host for a product and what goes with it
     step: float = 0.0  # seconds of a step that does nothing
     timed: bool = False  # the rate was timed with element-wise work in it
 
@@ -226,6 +247,8 @@ class Load(NamedTuple):
     weights: float = 0.0  # of backward, the gradients of weights
     forward_moved: float = 0.0  # element-wise
     backward_moved: float = 0.0
+    forward_host: float = 0.0  # waiting for the host to launch what is short
+    backward_host: float = 0.0
     cut_forward: float = 0.0  # tensor, filter, channel or spatial axis
     cut_backward: float = 0.0
     context_forward: float = 0.0  # what does not hide behind attention

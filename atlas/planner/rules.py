@@ -134,12 +134,10 @@ def _divisions(model: Model, strategy: Strategy) -> Iterator[str]:
         legal = divisors(model.experts)
         yield f"Expert({e}) for {model.experts} experts: expected {numbers(e, legal)}"
     pipeline = strategy.find(Pipeline)
-    if (
-        pipeline
-        and pipeline.chunks > 1
-        and units(model) % (pipeline.ranks * pipeline.chunks)
-    ):
-        yield (
-            f"{pipeline} for {units(model)} separable layers: expected ranks times "
-            "chunks to divide this number"
-        )
+    if pipeline and pipeline.chunks > 1:
+        most = -(-units(model) // pipeline.ranks)  # where they do not divide, of some
+        if pipeline.chunks > most:
+            yield (
+                f"{pipeline} for {units(model)} separable layers: expected at most "
+                f"{most} chunks, one for each layer of a rank"
+            )

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from atlas.planner import agreement, holding, layerwise, pipelining
 from atlas.planner.cluster import Cluster
-from atlas.planner.mesh import SCHEDULES, mesh
+from atlas.planner.mesh import SCHEDULES, mesh, recipe_on
 from atlas.planner.model import Model
 from atlas.planner.records import Cut, Exchange, Load, Recipe, Schedule, ScheduleKind
 from atlas.planner.rules import divisors
@@ -63,7 +63,7 @@ class Scorer:
         self.mesh = made = mesh(model, strategy, cluster, one)
         found = sites_of(model, made, cluster)
         self.ends = found[:: len(found) - 1 or 1] if model.uniform else found
-        self.recipes = [train.recipe(r) for r in RECOMPUTE]
+        self.recipes = [recipe_on(cluster, train, r) for r in RECOMPUTE]
         legal = [s for s in stages if s < 2 or sharded_pipelines or len(found) == 1]
         self.dropped = len(stages) - len(legal)
         self.variants = [
@@ -185,7 +185,7 @@ def _schedules(model: Model, p: int, kinds: list[int]) -> list[tuple[int, int]]:
     """Kinds of schedule, by place, and chunks of a rank: equal ones alone."""
     if p == 1:
         return [(SCHEDULES.index(ScheduleKind.ONE_F_ONE_B), 1)]
-    free = units(model) // p if units(model) % p == 0 else 1
+    free = -(-units(model) // p)  # where they do not divide, some ranks have one less
     chunks = [v for v in divisors(free) if v > 1]
     interleaved = SCHEDULES.index(ScheduleKind.INTERLEAVED)
     return [(k, v) for k in kinds for v in (chunks if k == interleaved else [1])]

@@ -35,7 +35,7 @@ from atlas.planner.strategy import (
     Strategy,
     Zero,
 )
-from atlas.planner.train import RECOMPUTE, Train
+from atlas.planner.train import RECOMPUTE, SEARCHED, Train
 from atlas.planner.units import size
 
 __all__ = ["Candidate", "Plan", "plan"]
@@ -95,7 +95,7 @@ def plan(
     gpus: int,
     train: Train,
     *,
-    recompute: Sequence[Recompute] = RECOMPUTE,
+    recompute: Sequence[Recompute] = SEARCHED,
     stages: Sequence[Stage] = (0, 1, 2, 3),
     schedules: Sequence[ScheduleName] = ("1f1b", "interleaved", "zero-bubble"),
     sharded_pipelines: bool = False,
@@ -114,7 +114,9 @@ def plan(
     search = _Search(model, cluster, gpus, train)
     again = [RECOMPUTE.index(Recompute(r)) for r in recompute]
     if model.kind != "transformer" or train.flash:  # no scores to compute again
-        again = [r for r in again if RECOMPUTE[r] != Recompute.SELECTIVE]
+        again = [r for r in again if RECOMPUTE[r] != Recompute.SELECTIVE] or [
+            RECOMPUTE.index(Recompute.NONE)
+        ]
     kinds = [SCHEDULES.index(ScheduleKind(name)) for name in schedules]
     found = meshes(model, gpus, cluster.levels[0].size)
     search.run(among(found), again, stages, kinds, sharded_pipelines)
@@ -172,7 +174,7 @@ class _Search:
 
     def _take(self, micro: int, again: int, scorer: Scorer) -> None:
         """The candidates with this micro-batch; those that do not fit are counted."""
-        index, room = len(self.meshes) - 1, self.cluster.device.memory
+        index, room = len(self.meshes) - 1, self.cluster.room
         for entry in scorer.score(micro, again, room):
             self.candidates += 1
             if entry.reason:
@@ -230,7 +232,7 @@ class _Search:
         """Why nothing is left, and what would be."""
         what = f"{self.model.name} on {self.gpus} devices of {self.cluster.name}"
         if self.smallest < float("inf"):
-            room = size(self.cluster.device.memory)
+            room = size(self.cluster.room)
             return (
                 f"{what}: the smallest of {self.candidates} candidates needs "
                 f"{size(self.smallest)} of {room}: expected more devices"

@@ -319,8 +319,24 @@ AXES: dict[str, type[Axis]] = {
 }
 
 
+#: What frameworks call an axis: its kind, and the fields that the word settles.
+SPOKEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "ddp": ("Data", {}),
+    "dp": ("Data", {}),
+    "fsdp": ("Zero", {"stage": 3}),
+    "hsdp": ("Zero", {"stage": 3}),
+    "zero1": ("Zero", {"stage": 1}),
+    "zero2": ("Zero", {"stage": 2}),
+    "zero3": ("Zero", {"stage": 3}),
+    "tp": ("Tensor", {}),
+    "pp": ("Pipeline", {}),
+    "cp": ("Context", {}),
+    "ep": ("Expert", {}),
+}
+
+
 def parse(text: str) -> Strategy:
-    """The strategy that a text like "Data(2) * Tensor(8)" says."""
+    """The strategy that a text like "Data(2) * Tensor(8)", or "DP(2) * TP(8)", says."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -340,13 +356,18 @@ def _product(node: ast.expr, text: str) -> Strategy:
 
 
 def _axis(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Axis:
-    if name not in AXES:
-        raise OracleError(f'unknown axis "{name}": expected {nearest(name, AXES)}')
-    kind = AXES[name]
-    fields = {f.name: f for f in _fields(kind) if f.init}
+    plain: dict[str, tuple[str, dict[str, Any]]]
+    plain = {word.lower(): (word, {}) for word in AXES}
+    known = plain | SPOKEN
+    if name.lower() not in known:
+        words = [*AXES, *(word.upper() for word in SPOKEN)]
+        raise OracleError(f'unknown axis "{name}": expected {nearest(name, words)}')
+    word, settled = known[name.lower()]
+    kind = AXES[word]
+    fields = {f.name: f for f in _fields(kind) if f.init and f.name not in settled}
     if len(args) > len(fields):
         raise OracleError(f"{name}: {len(args)} values: expected {', '.join(fields)}")
-    given: dict[str, object] = {}
+    given: dict[str, Any] = {}
     try:
         given |= {n: ast.literal_eval(a) for n, a in zip(fields, args, strict=False)}
         given |= {k.arg or "": ast.literal_eval(k.value) for k in keywords}
@@ -358,4 +379,4 @@ def _axis(name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Axis:
         default = fields[key].default
         if default is not None and not isinstance(value, type(default) | int):
             raise OracleError(f"{name}: {key} = {value!r}: expected like {default!r}")
-    return kind(**given)
+    return kind(**settled, **given)

@@ -5,9 +5,19 @@ from dataclasses import dataclass
 from atlas.planner.errors import OracleError, nearest
 from atlas.planner.records import Recipe, Recompute
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "RECOMPUTE", "Optimizer", "Precision", "Train"]
+__all__ = [
+    "OPTIMIZERS",
+    "PRECISIONS",
+    "RECOMPUTE",
+    "SEARCHED",
+    "Optimizer",
+    "Precision",
+    "Train",
+]
 
 RECOMPUTE: tuple[Recompute, ...] = tuple(Recompute)
+#: Those that a search tries; per operation is one framework's, and is asked for.
+SEARCHED: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ PRECISIONS = {
         Precision("fp64", 8, 8, 8, 0, "fp64"),
         Precision("mixed", 2, 2, 2, 4, "bf16"),
         Precision("mixed-fp32-gradients", 2, 4, 2, 4, "bf16"),
+        Precision("fp8", 2, 2, 2, 4, "fp8"),  # products alone; the rest is in 16 bits
     )
 }
 
@@ -60,6 +71,10 @@ class Train:
     optimizer: Optimizer = OPTIMIZERS["adam"]
     recompute: Recompute = Recompute.NONE
     flash: bool = False  # attention never stores its scores (Dao et al. 2022)
+    lean: bool = False  # the loss is computed on scores in 16 bits, in place
+    eager: bool = False  # no kernels are fused: more is saved, and moved
+    stops: bool = False  # recomputing a unit stops before its last product
+    woven: bool = False  # exchanges inside layers hide too, behind their products
     overlap: bool = True  # exchanges between replicas hide behind computation
     bucket: int = 25 * 2**20  # bytes of gradients sent at a time; 0: all at once
 
@@ -91,6 +106,10 @@ class Train:
             state=self.state,
             stepped=p.gradient + 2 * self.state + p.weight + kept,
             recompute=Recompute(recompute or self.recompute),
+            lean=self.lean,
+            eager=self.eager,
+            stops=self.stops,
+            woven=self.woven,
             flash=self.flash,
             overlap=self.overlap,
             bucket=self.bucket,

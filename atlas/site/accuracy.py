@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from atlas import record
+from atlas.planner.accuracy import published_view as published
 from atlas.planner.units import seconds
 from atlas.site import address, shaped
 from atlas.site.text import attr, front, listing, md
@@ -25,7 +26,7 @@ Json = dict[str, Any]
 
 
 def page(ctx: Context) -> str:
-    """The three tiers, failures included."""
+    """The four tiers, failures included."""
     parts = [
         front("How far to trust it"),
         address.assets(HERE, "studies.css", "race.js"),
@@ -38,6 +39,8 @@ def page(ctx: Context) -> str:
         _exact(ctx),
         "## Golden: what has been published { #golden }",
         *_golden(ctx),
+        "## Published runs: GPUs that others had { #published }",
+        *_published(ctx),
         "## Statistical: what takes time { #statistical }",
         *_statistical(ctx, _study(ctx, "accuracy")),
         "## On a shaped link: communication alone { #shaped }",
@@ -128,6 +131,33 @@ def _numbers(value: Any) -> int:
         case bool() | str():
             return 0
     return 1
+
+
+# Published runs
+
+
+def _published(ctx: Context) -> Iterator[str]:
+    shown = published.view(ctx.root)
+    yield (
+        "Tables of training runs whose whole layout was published: each row is "
+        "predicted as it was run and held against what was measured. A few constants "
+        "of each device are fitted on runs of a single node from one table; those "
+        "rows are listed apart, and everything else is judged with nothing tuned. "
+        "Bias below zero: predicted too fast. A band is what every prediction prints; "
+        "it is made from all sets of the device, so the share that a band of the "
+        "*other* sets holds is shown beside it. `atlas accuracy --published` prints "
+        "the same."
+    )
+    head = [f"| {' | '.join(published.HEADS)} |", "|---" + "|--:" * 10 + "|"]
+    rows = [
+        f"| [{md(line.cells[0])}]({line.link}) | {' | '.join(line.cells[1:])} |"
+        for line in shown.lines
+    ]
+    yield "\n".join([*head, *rows])
+    yield "The goals, missed ones too:"
+    yield "\n".join(f"- {md(line)}" for line in (*shown.goals, *shown.notes))
+    yield "The worst row of each set, as predicted over measured:"
+    yield "\n".join(f"- {md(line.set)}: {md(line.worst)}" for line in shown.lines)
 
 
 # Statistical

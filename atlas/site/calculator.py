@@ -16,8 +16,8 @@ from atlas.planner.findings import NAMES
 from atlas.planner.model import Model
 from atlas.planner.prediction import Prediction
 from atlas.planner.records import Work
-from atlas.planner.stages import units
 from atlas.planner.train import OPTIMIZERS, PRECISIONS, RECOMPUTE
+from atlas.planner.transformer import dimensions
 from atlas.planner.units import seconds, size
 from atlas.script.derive import derivation
 from atlas.script.modules import needed, transpile
@@ -35,7 +35,7 @@ ROOTS = (
     *("atlas.planner.frameworks", "atlas.planner.huggingface", "atlas.planner.answers"),
 )
 #: What only the command line needs, or needs of Python what a browser has not.
-LEFT_OUT = ("nearest", "parse", "_product", "_axis", "_words", "_KNOWN")
+LEFT_OUT = ("nearest", "parse", "_product", "_axis", "_words", "_KNOWN", "SPOKEN")
 #: What a page shows before anything is chosen, and where there are no scripts.
 FIRST: dict[str, Any] = {
     "model": "gpt3-175b",
@@ -139,16 +139,8 @@ def data() -> dict[str, Any]:
 
 def model_data(model: Model) -> dict[str, Any]:
     """A model in as little as it can be told in."""
-    b = model.block
-    if b is not None:
-        given = {
-            **{"layers": units(model), "width": b.width, "heads": b.heads},
-            **{"vocabulary": b.vocabulary, "tokens": b.tokens, "kv_heads": b.kv},
-            **{"head": b.head, "ffn": b.ffn, "gated": b.gated, "bias": b.bias},
-            **{"dropout": b.dropout, "norm": b.norm, "positions": b.positions},
-            **{"tied": b.tied, "experts": b.experts, "chosen": b.chosen},
-        }
-        return {"transformer": given, "epoch": model.epoch}
+    if model.block is not None:
+        return {"transformer": dimensions(model), "epoch": model.epoch}
     works: list[Work] = []
     layers = []
     for layer in model.layers:
@@ -183,6 +175,8 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "name": level.name,
             "size": level.size,
             "rails": level.rails,
+            "crossing": level.crossing,
+            "decay": level.decay,
             "links": {op: list(link) for op, link in level.links.items()},
         }
         for level in cluster.levels
@@ -376,7 +370,8 @@ def _controls() -> str:
             _select("precision", "Precision", list(PRECISIONS)),
             _select("optimizer", "Optimizer", list(OPTIMIZERS)),
             _check("sequence", "sequence parallel"),
-            _check("flash", "flash attention"),
+            _check("eager", "no kernels fused"),
+            _check("scores", "attention keeps its scores (no flash)"),
             "</fieldset>",
             '<p class="actions"></p>',
         ]

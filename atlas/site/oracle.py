@@ -42,7 +42,8 @@ SECTIONS: tuple[tuple[str, str, str, tuple[Part, ...]], ...] = (
             ("times", "compute", "computing"),
             ("times", "cut", "communication inside layers"),
             ("times", "data", "agreement between replicas"),
-            ("exposed", None, "what of an exchange computing does not hide"),
+            ("exposed", None, "communication not hidden by computing"),
+            ("felt", None, "the same, with what hiding it costs"),
         ),
     ),
     (
@@ -58,15 +59,22 @@ SECTIONS: tuple[tuple[str, str, str, tuple[Part, ...]], ...] = (
             ("gather_seconds", None, "all-gather, reduce-scatter, all-to-all"),
             ("reduce_seconds", None, "all-reduce"),
             ("shared_beta", None, "seconds of a byte where groups share rails"),
+            ("ring_alpha", None, "latency of a round where a ring leaves its nodes"),
+            ("slower", None, "how bandwidth falls with the nodes of a group"),
         ),
     ),
     (
         "Computing",
         "computing",
-        "A product of f operations reaches a share of the peak that grows with f; "
-        "element-wise layers are bound by the memory's bandwidth.",
+        "A product of f operations reaches a share of the peak that grows with f, up "
+        "to what the device sustains in a step, not what its best product ever "
+        "reached; flash attention sustains a share of its own. Element-wise layers are "
+        "bound by what they reach of the memory's bandwidth. Where all of that is "
+        "short, the host that launches it sets the pace.",
         (
             ("product_seconds", None, "matrix products"),
+            ("score_seconds", None, "attention"),
+            ("host_seconds", None, "waiting for the host"),
             ("moved_bytes", None, "bytes that element-wise layers move"),
             ("recomputed_flops", None, "operations that backward repeats"),
             ("optimizer_seconds", None, "the optimizer's step"),
@@ -119,7 +127,9 @@ WORDS = {
     "backward": "seconds of products backward; or of exchanges in it; or 1: backward",
     "below": "seconds of a byte on the level below",
     "calls": "how often it is called",
+    "crossing": "seconds more of a round that leaves a unit of the level below",
     "cut_backward": "communication inside layers, backward",
+    "decay": "power of the units by which bandwidth falls",
     "gradient": "bytes of an element of a gradient",
     "inside": "ranks of the group in one unit of the level below",
     "launch": "seconds that a call costs of itself",

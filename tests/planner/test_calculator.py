@@ -41,7 +41,7 @@ MORE: tuple[dict[str, Any], ...] = (
     {},
     {"recompute": "full", "schedule": "gpipe", "outside": True, "sequence": True},
     {"recompute": "selective", "schedule": "zero-bubble", "method": "ulysses"},
-    {"schedule": "interleaved", "chunks": 2, "micro": 2, "flash": True},
+    {"schedule": "interleaved", "chunks": 2, "micro": 2, "scores": True, "eager": True},
     {"schedule": "stashing", "optimizer": "sgd", "offload": "optimizer"},
     {"compress": "top-k", "micro": 2},
     {"compress": "factors", "schedule": "local", "offload": "layers"},
@@ -72,7 +72,8 @@ function run(choice) {
   const plain = {};
   for (const f of ["seconds", "low", "high", "times", "memory", "stages", "mfu", "hfu",
     "flops", "executed", "fullest", "collectives", "findings", "binds", "fits",
-    "capacity", "samples_per_second", "micro_batch", "micro_batches"]) plain[f] = p[f];
+    "verdict", "capacity", "samples_per_second", "micro_batch",
+    "micro_batches"]) plain[f] = p[f];
   plain.strategy = p.strategy.__str__();
   plain.explain = atlasOracle["atlas.planner.explain"].explain(p);
   plain.megatron = F.megatron(p);
@@ -137,7 +138,7 @@ def ours(known: presets.Presets, choice: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(error)}
     names = ("seconds", "low", "high", "times", "memory", "stages", "mfu", "hfu")
     names += ("flops", "executed", "fullest", "collectives", "findings", "binds")
-    names += ("fits",)
+    names += ("fits", "verdict")
     names += ("capacity", "samples_per_second", "micro_batch", "micro_batches")
     return {
         **{name: plain(getattr(p, name)) for name in names},

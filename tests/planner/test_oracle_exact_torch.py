@@ -176,3 +176,67 @@ def test_a_residual_block_and_a_pool_save_the_activations_that_torch_saves() -> 
     assert saved_bytes(net, x) == 4 * (BATCH * kept + vectors)
     held = sum(p.numel() for p in net.parameters())
     assert model.parameters == held
+
+
+def test_code_that_fuses_nothing_saves_what_torch_saves_of_a_gate_and_a_norm() -> None:
+    import torch
+    from torch.nn import functional as F
+
+    class Gate(torch.nn.Module):
+        """The perceptron of Llama, as Transformers writes it."""
+
+        def __init__(self, width: int, hidden: int) -> None:
+            super().__init__()
+            parts = [torch.nn.Linear(width, hidden, bias=False) for _ in range(2)]
+            self.gate, self.up = parts
+            self.down = torch.nn.Linear(hidden, width, bias=False)
+            self.scale = torch.nn.Parameter(torch.ones(width))
+
+        def forward(self, x: Any) -> Any:
+            x32 = x.to(torch.float32)
+            x32 = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + 1e-6)
+            y = self.scale * x32.to(x.dtype)
+            return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    tokens, width, hidden = BATCH * TOKENS, WIDTH, 3 * WIDTH
+    with torch.device("meta"):
+        module = Gate(width, hidden).to(torch.bfloat16)
+        x = torch.randn(tokens, width, dtype=torch.bfloat16, requires_grad=True)
+    kept: dict[int, Any] = {}
+    own = {p.untyped_storage()._cdata for p in module.parameters()}
+
+    def pack(t: Any) -> Any:
+        storage = t.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        module(x)
+    saved = sum(storage.nbytes() for storage in kept.values())
+    work = (
+        transformer(
+            "llama",
+            **{"layers": 1, "width": width, "heads": HEADS, "vocabulary": 2},
+            **{
+                "tokens": TOKENS,
+                "ffn": hidden,
+                "gated": True,
+                "norm": 1,
+                "bias": False,
+            },
+        )
+        .layers[1]
+        .work
+    )
+    recipe = replace(TRAIN, precision=PRECISIONS["mixed"], flash=True).recipe()
+    fused, eager = (
+        holding.kept_bytes(work, Cut(micro=BATCH), recipe._replace(eager=e))
+        for e in (False, True)
+    )
+    # Of both norms' surplus one is here; so are its input, the perceptron's, and the
+    # two factors and the product that a fused gate keeps.
+    other = 4 * tokens * width
+    here = 2 * 2 * tokens * width + 3 * 2 * tokens * hidden
+    each = 4 * tokens  # a norm's own number for each token, left out as above
+    assert saved - each == here + (eager - fused) - other

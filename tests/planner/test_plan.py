@@ -213,7 +213,7 @@ def test_a_prediction_is_the_oracles_own() -> None:
     text = "Data(16) * Pipeline(8) * Tensor(8)"
     asked = ("predict", *GPT3, "--batch", "1536", "--recompute", "full")
     made = found(*asked, "--strategy", text)
-    train = Train(1536, recompute="full")
+    train = Train(1536, recompute="full", flash=True)
     args = presets.model("gpt3-175b"), parse(text), presets.cluster("a100-80g"), train
     ours = predict(*args)
     assert made["seconds"] == ours.seconds
@@ -238,7 +238,11 @@ def test_a_config_of_hugging_face_is_the_preset_of_that_model(tmp_path: Path) ->
     ("change", "says"),
     [
         ({"is_encoder_decoder": True}, "has an encoder"),
-        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"model_type": "jamba"}, "model_type jamba: expected one of llama"),
+        ({"kv_lora_rank": 512}, "expected qk_nope_head_dim of 1 or more"),
+        ({"attention_bias": True}, "llama with attention_bias: expected one without"),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": [3]}, "mlp_only_layers"),
+        ({"model_type": "qwen2_moe", "decoder_sparse_step": 2}, "one of 2 layers"),
         ({"vocab_size": None}, "expected vocab_size of 1 or more"),
         ({"hidden_size": 4097}, "width 4097 for 32 heads: expected a multiple"),
         ({"vocab_size": -1}, "vocab_size is -1: expected 0 to"),
@@ -262,6 +266,30 @@ def test_a_config_outside_the_range_is_refused(
         hugging_face({**LLAMA, **change}, "it", None)
 
 
+CONFIGS: dict[str, Any] = json.loads(
+    (ROOT / "tests" / "planner" / "data" / "configs.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_real_config_has_as_many_parameters_as_its_source_states(name: str) -> None:
+    said, source = CONFIGS[name]["parameters"], CONFIGS[name]["source"]
+    made = hugging_face(CONFIGS[name]["config"], name, 1024 if name != "gpt2" else None)
+    if "README" in source:  # in billions, rounded
+        unit = 1e8 if name == "deepseek-v2-lite" else 1e9
+        assert round(made.parameters / unit) == round(said / unit)
+    else:
+        assert made.parameters == said
+
+
+def test_tokens_of_another_length_change_nothing_else() -> None:
+    made = hugging_face(CONFIGS["deepseek-v3"]["config"], "v3", 4096)
+    longer = given.with_tokens(made, 8192)
+    assert longer.tokens == 8192
+    assert longer.parameters == made.parameters
+    assert given.with_tokens(longer, 4096).layers == made.layers
+
+
 def test_a_cluster_of_ones_own_needs_no_sources(tmp_path: Path) -> None:
     source = (ROOT / "taxonomy" / "clusters" / "a100-80g.yaml").read_text()
     path = tmp_path / "mine.yaml"
@@ -270,6 +298,106 @@ def test_a_cluster_of_ones_own_needs_no_sources(tmp_path: Path) -> None:
     path.write_text(source.partition("sources:")[0].replace("levels:", "level:"))
     with pytest.raises(taxonomy.TaxonomyError, match="levels"):
         given.cluster_of(str(path))
+
+
+LEAST = """\
+device: {flops: {bf16: 312.0e+12}, memory: 80.0e+9, bandwidth: 2.0e+12}
+levels:
+  - {name: node, size: 8, links: {any: {bandwidth: 229.0e+9}}}
+"""
+
+
+def test_a_file_of_ones_own_says_what_the_planner_needs_and_no_more(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.yaml").write_text(LEAST)
+    (tmp_path / "net.yaml").write_text(
+        "transformer: {layers: 2, width: 64, heads: 2, vocabulary: 96, tokens: 32}\n"
+    )
+    asked = ("--model", f"{tmp_path}/net.yaml", "--cluster", f"{tmp_path}/mine.yaml")
+    made = found("plan", *asked, "--gpus", "8", "--batch", "64")
+    assert (made["model"], made["cluster"]) == ("net", "mine")
+
+
+def test_no_device_is_assumed_to_reach_its_peak(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(LEAST)
+    mine = given.cluster_of(str(path))
+    fitted = presets.cluster("h100-80g").device
+    for name, value in presets.TYPICAL.items():
+        assert getattr(mine.device, name) == value == getattr(fitted, name)
+    assert mine.device.top < 1
+    band = presets.cluster("b200").band  # of a device that nobody published runs on
+    assert (mine.band.low, mine.band.high) == (band.low, band.high)
+    path.write_text(LEAST.replace("memory", "top: 0.9, memory"))
+    said = given.cluster_of(str(path))
+    assert (said.device.top, said.device.host) == (0.9, 0.0)
+    assert said.band.of == "not calibrated"
+
+
+@pytest.mark.parametrize("word", ["name", "summary"])
+def test_a_preset_is_introduced(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (ROOT / "taxonomy" / "clusters" / "a100-80g.yaml").read_text()
+    kept = [s for s in source.splitlines() if not s.startswith(f"{word}:")]
+    folder = tmp_path / "taxonomy" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "one.yaml").write_text("\n".join(kept))
+    (folder.parent / "papers.bib").write_text(
+        (ROOT / "taxonomy" / "papers.bib").read_text()
+    )
+    with pytest.raises(taxonomy.TaxonomyError, match=f'missing key "{word}"'):
+        presets.cluster("one", tmp_path)
+
+
+def test_attention_is_flash_unless_it_is_asked_to_keep_its_scores() -> None:
+    asked = ("predict", *GPT3, "--batch", "64", "--strategy", "Data(64) * Tensor(8)")
+    flash, plain = found(*asked), found(*asked, "--no-flash")
+    assert flash["memory"]["activations"] < plain["memory"]["activations"]
+    planned = ("plan", *GPT3, "--gpus", "512", "--batch", "512")
+    made = found(*planned, "--recompute", "selective")  # nothing left to compute again
+    assert {c["recompute"] for c in made["ranked"]} == {"none"}
+
+
+def test_a_device_that_is_nearly_full_is_said_to_be() -> None:
+    asked = ("predict", "--model", "llama3-8b", "--cluster", "h100-80g")
+    asked = (*asked, "--micro-batch", "1", "--strategy", "FSDP(8)")
+    verdicts = {}
+    for tokens in ("8192", "11264", "16384"):
+        made = found(*asked, "--batch", "8", "--seq", tokens)
+        share = made["bytes"] / made["capacity"]
+        verdicts[made["verdict"]] = share
+        assert made["fits"] == (share <= 1)
+    assert list(verdicts) == ["fits", "tight", "does not fit"]
+    assert verdicts["fits"] <= 0.85 < verdicts["tight"] <= 1 < verdicts["does not fit"]
+
+
+def test_code_that_fuses_nothing_keeps_more() -> None:
+    asked = ("predict", "--model", "llama3-8b", "--cluster", "h100-80g", "--batch", "8")
+    asked = (*asked, "--strategy", "FSDP(8)")
+    fused, eager = found(*asked), found(*asked, "--eager")
+    kept = [made["memory"]["activations"] for made in (fused, eager)]
+    assert 1.2 < kept[1] / kept[0] < 1.5
+    assert fused["memory"]["parameters"] == eager["memory"]["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("DDP(2) * TP(8)", "Data(2) * Tensor(8)"),
+        ("pp(4) * FSDP(2) * cp(2)", "Pipeline(4) * Zero(3, 2) * Context(2)"),
+        ("HSDP(16, within=8)", "Zero(3, 16, within=8)"),
+        ("ZeRO1(4) * EP(8) * data(2)", "Zero(1, 4) * Expert(8) * Data(2)"),
+    ],
+)
+def test_the_words_of_frameworks_are_known(said: str, meant: str) -> None:
+    assert parse(said) == parse(meant)
+
+
+def test_kinds_may_be_called_as_frameworks_do() -> None:
+    assert planning.wanted("FSDP,tp", None) == {"zero3", "tensor", "data"}
+    assert "pipeline" not in planning.wanted(None, "PP")
 
 
 def test_a_yaml_of_ones_own_is_read_as_a_preset_is(tmp_path: Path) -> None:
@@ -284,6 +412,7 @@ def test_a_yaml_of_ones_own_is_read_as_a_preset_is(tmp_path: Path) -> None:
 
 def test_a_sequence_of_another_length_changes_the_model() -> None:
     asked = ("predict", *GPT3, "--batch", "64", "--strategy", "Data(64) * Tensor(8)")
+    asked = (*asked, "--no-flash")  # scores grow with the square
     short, long = found(*asked, "--seq", "1024"), found(*asked)
     assert short["memory"]["activations"] < long["memory"]["activations"] / 2
 
@@ -382,7 +511,7 @@ def test_a_formula_outside_its_range_is_one_line_too(
 
 def test_presets_and_kinds_are_completed() -> None:
     assert given.complete_model("gpt") == ["gpt2-medium", "gpt3-175b"]
-    assert given.complete_cluster("a1") == ["a100-80g"]
+    assert given.complete_cluster("a1") == ["a100-40g", "a100-80g"]
     assert planning.complete_kinds("tensor,zero") == [
         *("tensor,zero", "tensor,zero1", "tensor,zero2", "tensor,zero3"),
         "tensor,zero-bubble",

@@ -125,6 +125,7 @@ def _device(points: Points, fitted: list[Json], p: int) -> Json:
     return {
         "name": "one process",
         "flops": flops,
+        "top": 1.0,  # of rates that were measured
         "memory": _memory() / p,
         "bandwidth": moved / seconds,
         "half": half,

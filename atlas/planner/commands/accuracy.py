@@ -16,6 +16,12 @@ StrategyOption = Annotated[
     list[str] | None,
     typer.Option("--strategy", help="Only this strategy; repeatable."),
 ]
+PublishedOption = Annotated[
+    bool,
+    typer.Option(
+        "--published", help="Judge by runs that others published; measures nothing."
+    ),
+]
 WriteOption = Annotated[
     bool, typer.Option("--write/--no-write", help="Save the study in measurements/.")
 ]
@@ -24,10 +30,14 @@ WriteOption = Annotated[
 def accuracy(
     network: NetOption = None,
     strategy: StrategyOption = None,
+    published: PublishedOption = False,
     write: WriteOption = True,
     json: Json = False,
 ) -> None:
     """Predict and measure ParaDL's strategies on six networks (about 40 minutes).
+
+    With --published: hold the oracle against runs that others published on GPUs
+    (seconds).
 
     Close other programs first: they would distort the measurements. A partial study
     (--network, --strategy) is shown but not saved.
@@ -37,7 +47,13 @@ def accuracy(
     \b
     atlas accuracy
     atlas accuracy --network small-vgg --strategy data --strategy filter
+    atlas accuracy --published
     """
+    if published:
+        if network or strategy:
+            raise Wrong("--published with --network or --strategy: give one of them")
+        _published(json)
+        return
     rows, told = _measured(network or [], strategy or [], write)
     if json:
         common.print_json({"rows": rows, "summary": told})
@@ -89,3 +105,31 @@ def _show(rows: list[dict[str, Any]], told: dict[str, Any]) -> None:
         out.print(f"{name}: mean {found['mean']:.1%}, worst {found['worst']:.1%}")
     if told["mean"] is not None:
         out.print(f"on two ranks: mean {told['mean']:.1%}")
+
+
+# Published runs
+
+
+def _published(as_json: bool) -> None:
+    from atlas import taxonomy
+    from atlas.planner.accuracy import published_view as published
+
+    shown = published.view(taxonomy.find_root())
+    if as_json:
+        common.print_json(published.plain(shown))
+        return
+    from rich import box
+    from rich.table import Table
+
+    out = common.out()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(published.HEADS):
+        table.add_column(name, justify="left" if i == 0 else "right")
+    for line in shown.lines:
+        table.add_row(*line.cells)
+    out.print(table)
+    for says in (*shown.goals, *shown.notes):
+        out.print(f"- {says}")
+    out.print("\n[bold]The worst row of each set[/bold]: predicted over measured")
+    for line in shown.lines:
+        out.print(f"- {line.set}: {line.worst}", markup=False)

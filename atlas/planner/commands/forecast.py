@@ -104,8 +104,12 @@ def headline(p: Prediction) -> str:
 
 def room(p: Prediction) -> str:
     """Memory against the device's."""
-    verdict = "fits" if p.fits else "DOES NOT FIT"
-    return f"{size(sum(p.memory))} of {size(p.capacity)}: {verdict}"
+    said = {
+        "fits": "fits",
+        "tight": "TIGHT: most runs this full crash",
+        "does not fit": "DOES NOT FIT",
+    }[p.verdict]
+    return f"{size(sum(p.memory))} of {size(p.capacity)}: {said}"
 
 
 def cost(
@@ -145,6 +149,7 @@ def plain(p: Prediction) -> dict[str, Any]:
         "bytes": sum(p.memory),
         "capacity": p.capacity,
         "fits": p.fits,
+        "verdict": p.verdict,
         "mfu": p.mfu,
         "hfu": p.hfu,
         "samples_per_second": p.samples_per_second,

@@ -16,9 +16,8 @@ from atlas.planner.cluster import Cluster
 from atlas.planner.errors import OracleError
 from atlas.planner.model import Model
 from atlas.planner.records import Recompute
-from atlas.planner.stages import units
 from atlas.planner.train import OPTIMIZERS, PRECISIONS, RECOMPUTE, Train
-from atlas.planner.transformer import transformer
+from atlas.planner.transformer import dimensions, transformer
 from atlas.taxonomy.typed import BAD, Reader
 from atlas.taxonomy.yamlmarks import Problem, Refused, read_text, read_tree
 
@@ -104,7 +103,13 @@ SeqOption = Annotated[
     int | None, typer.Option(help="Tokens per sequence; default: the model's own.")
 ]
 FlashOption = Annotated[
-    bool, typer.Option("--flash", help="Flash attention: scores are never stored.")
+    bool,
+    typer.Option(
+        "--flash/--no-flash", help="Flash attention: scores are never stored."
+    ),
+]
+EagerOption = Annotated[
+    bool, typer.Option("--eager", help="No kernels are fused: more is kept.")
 ]
 TokensOption = Annotated[float | None, typer.Option(help="Training budget in tokens.")]
 EpochsOption = Annotated[float | None, typer.Option(help="Training budget in epochs.")]
@@ -197,32 +202,12 @@ def _raise(problems: Iterable[Problem]) -> None:
 
 def with_tokens(model: Model, tokens: int) -> Model:
     """The same transformer for sequences of another length."""
-    b = model.block
-    if b is None:
+    if model.block is None:
         raise OracleError(f"--seq {tokens}: {model.name} has no sequences")
     if tokens < 1:
         raise OracleError(f"--seq {tokens}: expected 1 or more")
-    return transformer(
-        model.name,
-        layers=units(model),
-        width=b.width,
-        heads=b.heads,
-        vocabulary=b.vocabulary,
-        tokens=tokens,
-        kv_heads=b.kv,
-        head=b.head,
-        ffn=b.ffn,
-        gated=bool(b.gated),
-        bias=bool(b.bias),
-        dropout=bool(b.dropout),
-        norm=b.norm,
-        positions=bool(b.positions),
-        tied=bool(b.tied),
-        experts=b.experts,
-        chosen=b.chosen,
-        epoch=model.epoch,
-        sources=model.sources,
-    )
+    given = {**dimensions(model), "tokens": tokens}
+    return transformer(model.name, **given, epoch=model.epoch, sources=model.sources)
 
 
 def train_of(
@@ -233,7 +218,8 @@ def train_of(
     precision: str | None = None,
     optimizer: str = "adam",
     recompute: str = "none",
-    flash: bool = False,
+    flash: bool = True,
+    eager: bool = False,
 ) -> Train:
     """A training; names are looked up, and the nearest is said."""
     if precision is None:
@@ -252,4 +238,5 @@ def train_of(
         optimizer=OPTIMIZERS[optimizer],
         recompute=Recompute(recompute),
         flash=flash,
+        eager=eager,
     )

@@ -20,7 +20,7 @@ from atlas.planner.rules import limit
 from atlas.planner.score import Stage
 from atlas.planner.search import Candidate, Plan
 from atlas.planner.strategy import Data, Strategy, Zero
-from atlas.planner.train import RECOMPUTE
+from atlas.planner.train import SEARCHED
 from atlas.planner.units import count, seconds, size
 
 WHY = (
@@ -34,6 +34,17 @@ KINDS = (
     *("zero", "zero1", "zero2", "zero3"),
     *SCHEDULES,
 )
+#: What frameworks call some of these.
+CALLED = {
+    "ddp": "data",
+    "dp": "data",
+    "fsdp": "zero3",
+    "hsdp": "zero3",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "cp": "context",
+    "ep": "expert",
+}
 USUAL = ("1f1b", "interleaved", "zero-bubble")  # schedules, unless others are named
 FRONT = 12  # rows of the front that are shown
 PLOT = (56, 12)  # columns and rows
@@ -71,7 +82,8 @@ def plan(
     optimizer: given.OptimizerOption = "adam",
     recompute: given.RecomputeOption = None,
     seq: given.SeqOption = None,
-    flash: given.FlashOption = False,
+    flash: given.FlashOption = True,
+    eager: given.EagerOption = False,
     allow: AllowOption = None,
     forbid: ForbidOption = None,
     tokens: given.TokensOption = None,
@@ -106,6 +118,7 @@ def plan(
         optimizer=optimizer,
         recompute=recompute or "none",
         flash=flash,
+        eager=eager,
     )
     kinds = wanted(allow, forbid)
     begun = time.perf_counter()
@@ -115,7 +128,7 @@ def plan(
         where,
         needed(gpus, "--gpus"),
         train,
-        recompute=(train.recompute,) if recompute else RECOMPUTE,
+        recompute=(train.recompute,) if recompute else SEARCHED,
         stages=_stages(kinds),
         schedules=_schedules(kinds, allow),
         among=seen,
@@ -141,7 +154,8 @@ def wanted(allow: str | None, forbid: str | None) -> set[str]:
     if allow is not None and forbid is not None:
         raise Wrong("--allow and --forbid together: give only one")
     said = allow if allow is not None else forbid or ""
-    named = {word.strip().lower() for word in said.split(",")} - {""}
+    words = {word.strip().lower() for word in said.split(",")} - {""}
+    named = {CALLED.get(word, word) for word in words}
     for word in sorted(named):
         if word not in KINDS:
             raise common.unknown("kind", word, KINDS, f"there are {', '.join(KINDS)}")

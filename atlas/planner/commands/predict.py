@@ -34,7 +34,8 @@ def predict(
     optimizer: given.OptimizerOption = "adam",
     recompute: given.RecomputeOption = None,
     seq: given.SeqOption = None,
-    flash: given.FlashOption = False,
+    flash: given.FlashOption = True,
+    eager: given.EagerOption = False,
     tokens: given.TokensOption = None,
     epochs: given.EpochsOption = None,
     price: given.PriceOption = None,
@@ -61,6 +62,7 @@ def predict(
         optimizer=optimizer,
         recompute=recompute or "none",
         flash=flash,
+        eager=eager,
     )
     what, how = needed(model, "--model"), needed(strategy, "--strategy")
     try:
@@ -84,10 +86,11 @@ def predict(
 def show(p: Prediction) -> None:
     """The whole prediction."""
     out = common.out()
+    many = "micro-batch" if p.micro_batches == 1 else "micro-batches"
     out.print(
         f"[bold]{p.model.name}[/bold] ({count(p.model.parameters)} parameters) with "
         f"[bold]{p.strategy}[/bold] on {p.strategy.ranks} devices of {p.cluster.name}, "
-        f"batch {p.train.batch}: {p.micro_batches} micro-batches of {p.micro_batch}"
+        f"batch {p.train.batch}: {p.micro_batches} {many} of {p.micro_batch}"
     )
     out.print(f"\n[bold]Time[/bold]    {forecast.headline(p)}")
     times = forecast.times_of(p)

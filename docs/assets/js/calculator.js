@@ -18,7 +18,7 @@
   const { units } = oracle("atlas.planner.stages")
   const AXES = ["pipeline", "expert", "embedding", "context", "tensor", "filter", "channel", "spatial"]
   const NUMBERS = ["gpus", "batch", "tokens", "micro", "chunks"]
-  const CHECKS = ["sequence", "flash", "outside"]
+  const CHECKS = ["sequence", "eager", "scores", "outside"]
   const PLAIN = { replicas: "data", compress: "none", micro: 0, recompute: "none", schedule: "1f1b", chunks: 2, method: "ring", precision: "", optimizer: "adam" }
   const HELD = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer's state", activations: "activations", buffers: "buffers" }
   const EMPTY = { text: null, config: null }
@@ -124,7 +124,7 @@
     const transformer = m.kind === "transformer"
     const routed = axes.includes("context") && (state.context || 1) > 1
     for (const [name, on] of Object.entries({
-      tokens: transformer, sequence: transformer && (state.tensor || 1) > 1, flash: transformer, method: routed,
+      tokens: transformer, sequence: transformer && (state.tensor || 1) > 1, eager: transformer, scores: transformer, method: routed,
       schedule: piped, chunks: piped && state.schedule === "interleaved", outside: piped && replicas > 1,
       compress: state.replicas === "data" && replicas > 1, replicas: replicas > 1 || sharers > 1,
     })) show(name, on)
@@ -223,7 +223,8 @@
     const own = imported.config && state.model === imported.text ? "config.json" : p.model.name
     const more = [`--micro-batch ${p.micro_batch}`, `--recompute ${p.train.recompute}`, `--precision ${p.train.precision.name}`, `--optimizer ${p.train.optimizer.name}`]
     if (state.tokens && p.model.kind === "transformer") more.push(`--seq ${p.model.tokens}`)
-    if (p.train.flash) more.push("--flash")
+    if (!p.train.flash) more.push("--no-flash")
+    if (p.train.eager) more.push("--eager")
     return `atlas predict --model ${own} --cluster ${p.cluster.name} --batch ${p.train.batch} --strategy "${p.strategy.__str__()}" ${more.join(" ")}`
   }
 
@@ -258,7 +259,7 @@
         make("span", {}, number(`${(100 * p.mfu).toFixed(1)} %`, "use of the peak", () => written("mfu", "The model's own operations over what the devices could do in a step.", `\\frac{${n(p.flops)}}{${n(p.seconds)} \\cdot ${n(peak)} \\cdot ${n(p.strategy.ranks)}} = ${n(p.mfu)}`)), " of the peak"),
         make("span", {}, number(String(+p.samples_per_second.toPrecision(4)), "samples a second", () => written("samples", "The batch over the time of a step.", `\\frac{${n(p.train.batch)}}{${n(p.seconds)}} = ${n(p.samples_per_second)}`)), " samples a second"),
         make("span", {}, number(size(whole), "memory of the fullest rank", () => sum(memory, "memory of the fullest rank")), ` of ${size(p.capacity)} `,
-          make("span", { class: p.fits ? "badge" : "badge bad" }, p.fits ? "fits" : "does not fit"))),
+          make("span", { class: p.verdict === "fits" ? "badge" : "badge bad" }, p.verdict))),
       make("p", { class: "quiet" }, band),
       make("h2", {}, "Time of a step"), ...shares(times, p.seconds, seconds),
       make("h2", {}, "Memory of the fullest rank"), ...shares(memory, p.capacity, size, p.capacity),
