@@ -24,6 +24,8 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     "hierarchical-top-k": lambda n: {"kept": n // SHARE // 2},
     #: From the first step on as few entries as later.
     "deep-gradient-compression": lambda n: {"warmup": 0},
+    #: One of 64, the fewest that can be sent of a chunk.
+    "momentum-components": lambda n: {"components": 1},
 }
 
 

@@ -158,5 +158,5 @@ def test_the_axis_and_its_families_lead_to_the_page(ctx: Context) -> None:
     assert len(made) == 1 + len(view.FAMILIES)
     assert all("/compressors/" in page for page in made)
     assert {"Compressors": site.HERE} in next(
-        entry["Views"] for entry in pages.nav(ROOT, ctx) if "Views" in entry
+        entry["Techniques"] for entry in pages.nav(ROOT, ctx) if "Techniques" in entry
     )
