@@ -28,7 +28,9 @@ class Held:
         self.now = self.most = 0
 
     def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
-        """One more, until its graph is gone."""
+        """One more, until its graph is gone; what has no graph is not held."""
+        if not output.requires_grad:
+            return
         mark = _Mark()
         output.register_hook(mark)
         weakref.finalize(mark, self._gone)

@@ -10,12 +10,16 @@ writes them down with the line of code that called.
 
 from atlas.meter.counting import (
     Count,
+    Counts,
     Meter,
+    absorb,
+    forget,
     meter,
     nbytes,
     note,
     plain,
     span,
+    unseen,
     written,
 )
 from atlas.meter.operators import OPERATORS, MeterError, wire_bytes
@@ -23,13 +27,17 @@ from atlas.meter.operators import OPERATORS, MeterError, wire_bytes
 __all__ = [
     "OPERATORS",
     "Count",
+    "Counts",
     "Meter",
     "MeterError",
+    "absorb",
+    "forget",
     "meter",
     "nbytes",
     "note",
     "plain",
     "span",
+    "unseen",
     "wire_bytes",
     "written",
 ]

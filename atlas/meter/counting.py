@@ -65,6 +65,17 @@ class Count:
     wire: Fraction = Fraction(0)
 
 
+@dataclass(frozen=True)
+class Counts:
+    """What a meter of another process counted."""
+
+    events: list[Event]
+    calls: dict[str, Count]
+    sent_to: dict[int, int]
+    written: int | None
+    flops: int
+
+
 _SPACES = {name.split("::")[0] for name in OPERATORS} | {"_c10d_functional_autograd"}
 #: No communication of their own: they wait, or wrap one that is counted.
 _SILENT = {"_c10d_functional::_wrap_tensor_autograd"}
@@ -83,6 +94,7 @@ class Meter(Mode):
         self.sent_to: dict[int, int] = defaultdict(int)
         self.written: int | None = None
         self.flops = 0
+        self._elsewhere = 0  # bytes that other processes wrote for this one
         self._start = time.perf_counter()
         self._works: dict[int, tuple[Any, list[int]]] = {}
         self._tensors: dict[int, int] = {}
@@ -133,9 +145,33 @@ class Meter(Mode):
         _active.remove(self)
         after = written()
         if after is not None and self._before is not None:
-            self.written = after - self._before
+            self.written = after - self._before + self._elsewhere
         self._works.clear()
         self._tensors.clear()
+
+    def counts(self) -> Counts:
+        """All of it as plain data, to be absorbed in another process."""
+        calls, sent_to = dict(self.calls), dict(self.sent_to)
+        return Counts(self.events, calls, sent_to, self.written, self.flops)
+
+    def absorb(self, found: Counts, ranks: Sequence[int]) -> None:
+        """Add what another process counted, which has just ended its work.
+
+        Its group was of these ranks, by which its peers are named here.
+        """
+        with self._lock:
+            for op, count in found.calls.items():
+                own = self.calls[op]
+                own.count += count.count
+                own.payload += count.payload
+                own.wire += count.wire
+            for peer, size in found.sent_to.items():
+                self.sent_to[ranks[peer]] += size
+            self.flops += found.flops
+            self._elsewhere += found.written or 0
+            last = max((max(e.at, e.until) for e in found.events), default=0.0)
+            shift, first = self._now() - last, len(self.events)
+            self.events += [_moved(e, shift, first, ranks) for e in found.events]
 
     @uncompiled
     def __torch_dispatch__(
@@ -144,6 +180,8 @@ class Meter(Mode):
         kwargs = kwargs or {}
         if any(_unfolds(t) for t in types):
             return NotImplemented
+        if _unseen:
+            return func(*args, **kwargs)
         if func.namespace not in _SPACES:
             out = func(*args, **kwargs)
             if (count := flop_registry.get(func._overloadpacket)) is not None:
@@ -176,7 +214,11 @@ class Meter(Mode):
 
     def posted(self, call: Call) -> tuple[int, float] | None:
         """Log what another thread posts."""
-        if getattr(self._ours, "here", False) or _shape_alone(_first(call.named)):
+        if (
+            _unseen
+            or getattr(self._ours, "here", False)
+            or _shape_alone(_first(call.named))
+        ):
             return None
         at = self._now()
         return self._log(call.operator, call.named, at), at
@@ -269,12 +311,47 @@ class Meter(Mode):
         self.events.append(Event("end", self._now(), of=self._open.pop()))
 
 
+def _moved(e: Event, shift: float, first: int, ranks: Sequence[int]) -> Event:
+    """The event, later, further back in a trace, and with ranks of their own names."""
+    return replace(
+        e,
+        at=e.at + shift,
+        until=e.until + shift if e.until else 0.0,
+        of=e.of + first if e.of >= 0 else -1,
+        peer=ranks[e.peer] if e.peer >= 0 else -1,
+        group=tuple(ranks[i] for i in e.group),
+    )
+
+
 _active: list[Meter] = []
+_unseen: list[None] = []  # not empty while no meter looks
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """What happens here is counted by no meter: it is no part of what is shown."""
+    _unseen.append(None)
+    try:
+        yield
+    finally:
+        _unseen.pop()
+
+
+def absorb(found: Counts, ranks: Sequence[int]) -> None:
+    """Add to every open meter what a process counted whose group was of these ranks."""
+    for m in _active:
+        m.absorb(found, ranks)
 
 
 def meter() -> Meter:
     """A meter, to be opened by `with`."""
     return Meter()
+
+
+def forget() -> None:
+    """Close every meter, in a forked process that has inherited them."""
+    for m in reversed(_active[:]):
+        m.__exit__(None, None, None)
 
 
 def note(kind: str, what: str = "") -> None:

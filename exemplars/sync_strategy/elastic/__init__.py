@@ -1,0 +1,1 @@
+"""Agreement while workers die, come back, or change in number."""
