@@ -31,7 +31,9 @@ class TimelineError(Exception):
 class Event:
     """One thing a rank did; `at` and `until` are wall seconds since the start."""
 
-    kind: str  # begin, end, send, recv, wait, collective; start, stop, read, update
+    # begin, end, send, recv, wait, collective; start, stop, read, update;
+    # started, killed
+    kind: str
     at: float = 0.0
     until: float = 0.0
     name: str = ""
@@ -290,6 +292,10 @@ class _Machine:
                 self.join(r, i, e)
             case "wait":
                 return self.wait(r, e)
+            case "start" | "stop" | "read" | "update":
+                pass  # what a classifier notes beside a run takes no time
+            case "started" | "killed":
+                pass  # of a worker: takes no time
             case _:
                 raise TimelineError(f"rank {r}: unknown event {e.kind!r}")
         return True

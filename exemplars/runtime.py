@@ -32,13 +32,13 @@ from atlas.held import Held
 from atlas.ledger import Category, Ledger
 from atlas.meter import Count, Meter, plain, span
 from atlas.process import die_with_parent, stacks_on_signal
-from atlas.schedule import Action
+from atlas.schedule import Action, Schedule, Work
 from atlas.timeline import alike
 
 __all__ = [
-    "Action", "Clock", "Held", "Refused", "World", "alike", "constant",
-    "jitter", "join", "meter", "one_pauses", "one_slow", "report", "span",
-    "world",
+    "Action", "Clock", "Held", "Refused", "Schedule", "Work", "World",
+    "alike", "constant", "jitter", "join", "meter", "one_pauses", "one_slow",
+    "report", "span", "world",
 ]  # fmt: skip
 
 Tensors = Tensor | Sequence[Tensor]

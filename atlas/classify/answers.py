@@ -74,6 +74,8 @@ def _of_servers(logs: Logs, found: list[int]) -> Answer:
 
 def _of_copies(logs: Logs) -> Answer:
     """Compare the weights with which all ranks compute, bit for bit."""
+    if gone := missed(logs):
+        return _of_survivors(logs, gone)
     lines = [logs.reads(rank) for rank in range(logs.size)]
     steps = min(map(len, lines)) - 1  # all begin with the same
     if steps < 1:
@@ -101,6 +103,37 @@ def _of_copies(logs: Logs) -> Answer:
     most = max(others for line in met for others in line)
     what = f"copies differ, and no rank met more than {most} others in a step"
     return Answer("consensus", what, figures)
+
+
+def missed(logs: Logs) -> int:
+    """How many updates others made while a rank that had had weights had none."""
+    lines = [[bool(what) for what in line] for line in _made(logs)]
+    return sum(
+        not line[k]
+        for line in lines
+        for k in range(line.index(True) if any(line) else len(line), len(line))
+        if any(other[k] for other in lines)
+    )
+
+
+def _made(logs: Logs) -> list[list[str]]:
+    """What each update made on each rank, as far as all ranks tell of updates."""
+    lines = [[e.what for e in log if e.kind == "update"] for log in logs.ranks]
+    steps = min(map(len, lines))
+    return [line[:steps] for line in lines]
+
+
+def _of_survivors(logs: Logs, gone: int) -> Answer:
+    """Compare what each update made, on the ranks that were there."""
+    lines = _made(logs)
+    same = [len(set(made) - {""}) < 2 for made in zip(*lines, strict=True)]
+    figures = {"versions": len(same), "equal": sum(same), "missed": gone}
+    what = f"ranks that came and went missed {gone} updates; "
+    if all(same):
+        what += f"after each of {len(same)}, the others held the same weights"
+        return Answer("synchronous", what, figures)
+    what += f"the others held the same weights after {sum(same)} of {len(same)}"
+    return Answer("periodic", what, figures)
 
 
 def _met(logs: Logs, rank: int) -> list[int]:

@@ -64,11 +64,20 @@ def judge(atlas: Atlas, t: Technique, found: Mapping[str, Any]) -> Iterator[Judg
         elif family.facet in ("consistency", "pipelining", "credit"):
             seen = found[family.facet]
             yield Judged(family.facet, family.id, seen["family"], seen["evidence"])
-    seen = found["optimizer"]
-    yield Judged("location", t.optimizer, seen["family"], seen["evidence"])
+    yield _location(t, found)
     holds = list(_holds(t, found["held"]))
     yield from holds
     yield from _home(atlas, t, holds)
+
+
+def _location(t: Technique, found: Mapping[str, Any]) -> Judged:
+    """Where the optimizer is; without servers it is read off the same copies."""
+    seen = found["optimizer"]
+    same = seen["evidence"] == found["consistency"]["evidence"]
+    if same and "consistency" in t.unseen:
+        why = t.unseen["consistency"]
+        return Judged("location", t.optimizer, None, why)
+    return Judged("location", t.optimizer, seen["family"], seen["evidence"])
 
 
 def _home(atlas: Atlas, t: Technique, holds: list[Judged]) -> Iterator[Judged]:

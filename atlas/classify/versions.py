@@ -18,7 +18,7 @@ def _at(logs: Logs, server: int) -> list[int]:
     for place, entry in enumerate(logs.ranks[server]):
         if entry.kind == "recv" and (server, place) in logs.origin:
             sender, sent = logs.origin[server, place]
-            if _is_copy(logs, sender, sent):
+            if _is_copy(logs, sender, sent) or _is_swap(logs, server, place):
                 continue
             base = _base(logs, sender, sent, server, versions)
             waiting += [] if base is None else [base]
@@ -32,6 +32,25 @@ def _is_copy(logs: Logs, sender: int, sent: int) -> bool:
     """Whether the sender computed with what it sends: weights, and no gradient."""
     what = content(logs.ranks[sender][sent].what)
     return what in {content(read) for read in logs.reads(sender)}
+
+
+def _is_swap(logs: Logs, rank: int, place: int) -> bool:
+    """Whether a message met another of its shape on the way: two ranks that average.
+
+    A server's answer never does: it is sent when what it answers has come.
+    """
+    sender, sent = logs.origin[rank, place]
+    return any(
+        (taker, giver) == (sender, rank)
+        and taken > sent
+        and given < place
+        and _shape(logs, giver, given) == _shape(logs, sender, sent)
+        for (taker, taken), (giver, given) in logs.origin.items()
+    )
+
+
+def _shape(logs: Logs, sender: int, sent: int) -> str:
+    return logs.ranks[sender][sent].what.partition(":")[0]
 
 
 def _versions(logs: Logs, server: int) -> dict[str, int]:

@@ -80,6 +80,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
         "last_elements": Rule(0.05),
         "frozen_elements": 0,
     },
+    "deep-gradient-compression": {"kept": SMALL, "warmup": 0},
     "diloco": {"elements": SIZE, "period": 100, "steps": 100},
     "downpour": {"elements": SIZE, "duration": 12, "slowdown": 3},
     "elastic-averaging": {"elements": SIZE, "period": 100, "steps": 100},
@@ -108,6 +109,8 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
     "gpipe": _PIPELINE,
     "halo-exchange": {"batch": 1, "channels": 1, "columns": SMALL, "kernel": 3},
     "hierarchical": {"node_size": 4},
+    "hierarchical-top-k": {"kept": Rule(0.01), "node_size": 4},
+    "in-network-aggregation": {"packet": 256, "slots": 128},
     "layer-partition": {
         **_PIPELINE,
         "steps": 32,
@@ -118,6 +121,7 @@ GIVEN: Mapping[str, Mapping[str, Value]] = {
     "local-parallelism-overlapping": _PIPELINE,
     "local-sgd": {"elements": SIZE, "period": 100, "steps": 100},
     "model-spilling": {"largest_layer": Rule(0.05), "last_layer": Rule(0.01)},
+    "momentum-components": {"chunk_size": 64, "components": 1},
     "one-f-one-b": _PIPELINE,
     "powersgd": {
         "factor_rank": 4,

@@ -242,7 +242,7 @@ def test_an_exemplar_imports_what_it_names() -> None:
     for technique in WRITTEN:
         found = list(dotted((ROOT / technique.exemplar).read_text()))
         own = {name for name, imported in found if imported}
-        own |= {f"exemplars.{name}" for name in ("runtime", "workload")}
+        own |= {f"exemplars.{name}" for name in ("runtime", "workload", "elastic")}
         for name, _ in found:
             parts = name.split(".")
             above = {".".join(parts[:i]) for i in range(1, len(parts) + 1)}

@@ -8,7 +8,8 @@ import torch
 from by_name import f
 
 from atlas.schedule import Action, in_flight, simulate
-from exemplars.sync_strategy.consensus import d_psgd
+from exemplars.sync_strategy.asynchronous import n_softsync
+from exemplars.sync_strategy.consensus import d_psgd, push_sum, rotating_partners
 from exemplars.sync_strategy.layer_local import local_parallelism
 from exemplars.sync_strategy.pipeline_flush import gpipe
 from exemplars.sync_strategy.pipeline_stale import weight_stashing
@@ -87,6 +88,72 @@ def test_downpour_is_as_stale_as_a_simulated_run(p: int, k: int) -> None:
     assert sum(pushed) == f.downpour_updates(p, 0, t, k)
 
 
+@pytest.mark.parametrize(("p", "k"), [*product([3, 4, 5, 8], [1, 2, 3, 5])])
+def test_a_slow_worker_counts_for_what_its_ages_in_a_simulated_run_say(
+    p: int, k: int
+) -> None:
+    slow, other, *_ = ages(p, 4 * k, k).values()
+    one = 1 / max(1, slow[-1])
+    many = sum(1 / max(1, age) for age in other[-k - 1 : -1])
+    assert one / many == pytest.approx(f.staleness_aware_share(p, k), abs=1e-12)
+    assert f.staleness_aware_share(p, k) <= 1 / k**2 + 1e-12
+    if k == 1:
+        whole = sum(1 / max(1, age[-1]) for age in ages(p, 4, 1).values())
+        assert whole == pytest.approx(f.staleness_aware_round(p), abs=1e-12)
+
+
+def softsync(p: int, n: int, k: int = 1) -> dict[int, list[list[int]]]:
+    """By worker, [version it read, its update] of every gradient, second by second."""
+    c = max(1, (p - 1) // n)
+    found: dict[int, list[list[int]]] = {q: [] for q in range(1, p)}
+    read, came = dict.fromkeys(found, 0), 0
+    for second in range(1, 6 * k + 1):
+        for q, pairs in found.items():
+            if second % (k if q == 1 else 1) == 0:
+                pairs.append([read[q], came // c])
+                came += 1
+                read[q] = came // c
+    return found
+
+
+@pytest.mark.parametrize(("p", "n"), [*product([2, 3, 4, 5, 8, 13], [1, 2, 3, 4, 7])])
+def test_softsync_is_as_stale_as_a_simulated_run(p: int, n: int) -> None:
+    if n >= p:
+        return
+    made: dict[int, list[int]] = {}
+    for pairs in softsync(p, n).values():
+        for read, update in pairs:
+            made.setdefault(update, []).append(update - read)
+    c, workers = f.softsync_per_update(p, n), p - 1
+    whole = [made[update] for update in sorted(made) if len(made[update]) == c]
+    steady = whole[-(-workers // c) :]
+    assert {sum(ages) for ages in steady} == {workers - 1}
+    assert {min(ages) for ages in steady} == {f.softsync_youngest(p, n)}
+    assert {max(ages) for ages in steady} == {f.softsync_oldest(p, n)}
+    mean = f.softsync_mean_staleness(p, n)
+    if workers % n == 0:
+        assert mean == pytest.approx(n * (workers - 1) / workers)
+        assert mean < n
+    for k in (1, 2, 3, 5):
+        slow = [update - read for read, update in softsync(p, n, k)[1]][1:]
+        assert f.softsync_straggler_least(p, n, k) <= min(slow)
+        assert max(slow) <= f.softsync_straggler(p, n, k)
+
+
+def test_softsync_is_staler_than_n_where_n_does_not_divide_the_workers() -> None:
+    assert f.softsync_mean_staleness(8, 4) == 6
+
+
+def test_the_table_of_softsync_is_a_simulated_run() -> None:
+    rows = [pairs[turn] for turn in range(2) for pairs in softsync(5, 2).values()]
+    lines = (n_softsync.__doc__ or "").splitlines()
+    read, age = (
+        [*map(int, s.split()[-8:])] for s in lines if s[4:8] in ("vers", "age ")
+    )
+    assert read == [version for version, _ in rows]
+    assert age == [update - version for version, update in rows]
+
+
 def taken(p: int, t: int, b: int, k: int) -> tuple[list[int], int, int]:
     """Step by step: gradients of each worker, those dropped, and the last second."""
     clock = backup_workers.stalls(p - 1, k)
@@ -129,6 +196,36 @@ def test_the_ring_mixes_by_its_second_eigenvalue(p: int) -> None:
     assert second ** int(f.ring_mixing_halved(p)) <= 0.5
     if p > 3:
         assert math.ceil(math.log(0.5, second)) >= f.ring_mixing_halved_least(p)
+
+
+@pytest.mark.parametrize("p", [3, 4, 5, 8, 33, 128])
+def test_rotating_partners_choose_each_other(p: int) -> None:
+    met = 0
+    for step in range(3 * (p - 1).bit_length()):
+        chosen = [rotating_partners.partner(r, p, step) for r in range(p)]
+        assert [chosen[q] for q in chosen] == list(range(p))
+        met += sum(q != r for r, q in enumerate(chosen))
+    assert met == f.rotating_total_bytes(p, 1, 1, 3)
+    assert met <= p * f.rotating_messages(p, 3)
+    if p & (p - 1) == 0:
+        assert met == p * f.rotating_messages(p, 3)
+
+
+@pytest.mark.parametrize("p", [3, 4, 5, 8, 33, 128])
+def test_push_sum_needs_its_weights_on_uneven_links_alone(p: int) -> None:
+    assert f.push_sum_bytes(p, p - 1, 9, 8, 5) == 2 * 5 * 10 * 8
+    for links in (push_sum.uneven, push_sum.exponential):
+        mixing = torch.zeros(p, p, dtype=torch.double)
+        for q in range(p):
+            out = links(q, p, 0)
+            if links is push_sum.uneven:
+                assert len(out) * 8 == f.push_sum_bytes(p, q, 0, 8, 1)
+            for r in (q, *out):
+                mixing[r, q] = 1 / (len(out) + 1)
+        assert torch.allclose(mixing.sum(0), torch.ones(p, dtype=torch.double))
+        weights = torch.linalg.matrix_power(mixing, 64).sum(1)
+        even = torch.allclose(weights, torch.ones(p, dtype=torch.double))
+        assert even is (links is push_sum.exponential)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 8, 33])

@@ -574,6 +574,75 @@ def test_a_merging_tree_sends_k_pairs_twice_over_each_edge(
     assert f.global_top_k_nonzeros(k) == k
 
 
+@given(st.integers(2, 9), st.integers(1, 9), st.integers(1, 99), width, steps)
+def test_two_levels_send_a_node_size_fewer_entries_out_of_a_node_than_a_flat_ring(
+    nodes: int, g: int, k: int, b: int, t: int
+) -> None:
+    p = nodes * g
+    uplink = g * f.hierarchical_top_k_between(p, k, b, t, g)
+    # Of the same density: each rank selects from a whole tensor, not from a shard.
+    flat = f.top_k_gathered(p, g * k, b, t)
+    assert flat >= g * uplink
+    assert flat == uplink * (p - 1) // (nodes - 1)
+    assert f.hierarchical_top_k_between(p, k, b, t, p) == 0
+    assert f.hierarchical_top_k_between(p, k, b, t, 1) == f.top_k_gathered(p, k, b, t)
+
+
+@given(sizes, st.integers(1, 9), st.integers(1, 9), width, steps)
+def test_a_nodes_residuals_are_one_tensor(
+    n: int, nodes: int, g: int, b: int, t: int
+) -> None:
+    p = nodes * g
+    shards = [f.hierarchical_top_k_residual(p, r, n, b, g) for r in range(g)]
+    assert sum(shards) == n * b
+    inside = [f.hierarchical_top_k_inside(p, r, n, b, t, g) for r in range(p)]
+    assert sum(inside) == nodes * t * f.ring_all_reduce_total(g, n, b)
+    assert f.hierarchical_top_k_rounds(p, t, g) == 2 * t * (g - 1 + nodes - 1)
+
+
+@given(st.integers(2, 99), st.integers(1, 10**4), st.integers(1, 99), width)
+def test_workers_send_a_switch_half_of_what_a_ring_sends(
+    p: int, n: int, packet: int, b: int
+) -> None:
+    sent = [f.in_network_bytes(p, r, n, b) for r in range(p)]
+    workers = p - 1
+    # All that workers send, and the switch as much again; a ring sends it twice.
+    assert sum(sent[1:]) == sent[0] == n * b * workers
+    assert f.ring_all_reduce_total(workers, n, b) == 2 * (workers - 1) * n * b
+    packets = -(-n // packet)
+    rounds = [f.in_network_rounds(p, n, packet, s) for s in (1, packets, 2 * packets)]
+    assert rounds == [workers * (packets + 1)] + [2 * workers * packets] * 2
+    assert f.in_network_pool(p, 0, packet, 3, b) == 3 * packet * b
+    assert f.in_network_pool(p, 1, packet, 3, b) == 0
+
+
+@given(st.integers(1, 10**6), st.integers(1, 999), st.integers(0, 9), steps)
+def test_warm_up_sends_a_quarter_as_much_in_each_stage(
+    n: int, k: int, warmup: int, t: int
+) -> None:
+    stages = [max(k, n // 4**i) for i in (1, 2, 3, 4)]
+    sent = [each for each in stages for _ in range(warmup)] + [k] * t
+    assert f.deep_gradient_compression_entries(n, k, t, warmup) == sum(sent[:t])
+    pairs = f.deep_gradient_compression_payload(n, k, 8, t, 0)
+    assert pairs == f.top_k_payload(k, 8, t)
+
+
+@given(st.integers(2, 64), st.integers(1, 999))
+def test_the_first_stage_of_warm_up_sends_p_quarters_of_a_ring(p: int, k: int) -> None:
+    n = 4 * p * k
+    gathered = (p - 1) * f.deep_gradient_compression_payload(n, 1, 4, 1, 1)
+    assert 4 * gathered == p * f.ring_all_reduce_bytes(p, 0, n, 4)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 256), st.integers(0, 9), width, steps)
+def test_every_chunk_sends_as_many_components(
+    n: int, c: int, k: int, b: int, t: int
+) -> None:
+    chunks = len(range(0, n, c))
+    sent = f.momentum_components_payload(n, c, k, b, t)
+    assert sent == f.top_k_payload(chunks * k, b, t)
+
+
 @given(st.integers(2, 64), st.integers(0, 99), st.integers(1, 99), width)
 def test_pairs_win_until_the_ranks_touch_two_tables(
     p: int, s: int, h: int, b: int

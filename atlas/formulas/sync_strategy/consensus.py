@@ -1,6 +1,8 @@
 """Formulas of sync-strategy/consensus: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.communication_pattern.collective import bruck_all_to_all_hops
+from atlas.formulas.parts import ceil_log2
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 # Mixing on a ring: a rank takes the mean of its own elements and its neighbors'
 
@@ -34,3 +36,41 @@ def ring_mixing_halved_least(ranks: Ranks) -> float:
     ln 2 * 3/(4 pi^2) is more than 1/20.
     """
     return (ranks * ranks - 1) / 20
+
+
+# Push-sum: rank r sends to rank r+1 and to rank r // 2, if that is another
+
+
+@formula
+def push_sum_bytes(
+    ranks: Ranks, rank: Rank, elements: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes sent: in every step x and its weight, to each out-neighbor.
+
+    Source: Assran et al. 2019, algorithm 1.
+    """
+    return (1 if rank == 0 else 2) * steps * (elements + 1) * itemsize
+
+
+# Rotating partners: a sweep of exchanges along every dimension of a hypercube
+
+
+@formula
+def rotating_messages(ranks: Ranks, sweeps: Count) -> int:
+    """Messages that a rank sends at most: one in every step of every sweep.
+
+    Source: Daily et al. 2018 (GossipGraD); fewer where it meets an empty place.
+    """
+    return sweeps * ceil_log2(ranks)
+
+
+@formula
+def rotating_total_bytes(
+    ranks: Ranks, elements: Count, itemsize: Positive, sweeps: Count
+) -> int:
+    """Bytes that all ranks send: one tensor each way along every edge in a sweep.
+
+    Source: derived: among the first p places of a hypercube there are as many edges
+    as there are ones in the binary numbers below p.
+    """
+    return 2 * sweeps * bruck_all_to_all_hops(ranks) * elements * itemsize

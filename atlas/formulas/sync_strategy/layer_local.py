@@ -70,3 +70,47 @@ def overlapping_makespan(
     Source: derived from Xiong et al. 2020 (LoCo).
     """
     return 2 * microbatches * (forward + backward) + max(0, ranks - 2) * forward
+
+
+# Interlocking backpropagation: one layer per rank, a loss each, and a bounded way back
+
+
+@formula
+def interlocking_backward_bytes(
+    ranks: Ranks,
+    rank: Rank,
+    window: Positive,
+    microbatches: Positive,
+    activation_bytes: Count,
+) -> int:
+    """Bytes of gradients that rank r sends back: one for each loss that goes on.
+
+    Source: derived from Gomez et al. 2022.
+    """
+    return (
+        0
+        if rank == 0
+        else min(window - 1, ranks - rank) * microbatches * activation_bytes
+    )
+
+
+@formula
+def interlocking_bytes(
+    ranks: Ranks,
+    rank: Rank,
+    window: Positive,
+    microbatches: Positive,
+    activation_bytes: Count,
+) -> int:
+    """Bytes that rank r sends: its activations onward, and gradients back.
+
+    Source: derived from Gomez et al. 2022.
+    """
+    return (
+        (
+            (0 if rank == ranks - 1 else 1)
+            + (0 if rank == 0 else min(window - 1, ranks - rank))
+        )
+        * microbatches
+        * activation_bytes
+    )

@@ -45,6 +45,39 @@ def accumulated_activations(
     return (samples * outputs + 1) * itemsize
 
 
+# Token-weighted mean: gradients in buckets, and one 64-bit count per step
+
+
+@formula
+def token_weighted_calls(elements: Count, bucket: Positive, steps: Count) -> int:
+    """All-reduces of several steps: the buckets of the gradient, and one count.
+
+    Source: derived from torchtitan, pull request 2206.
+    """
+    return bucketed_calls(elements, bucket, steps) + steps
+
+
+@formula
+def token_weighted_payload(elements: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes that the steps hand to all-reduce: the gradient, and one integer.
+
+    Source: derived from torchtitan, pull request 2206.
+    """
+    return bucketed_payload(elements, itemsize, steps) + 8 * steps
+
+
+@formula
+def mean_of_means_factor(
+    ranks: Ranks, tokens: Count, microbatches: Positive, fewest: Positive
+) -> float:
+    """Weight of a token in the smallest micro-batch, over what it should be.
+
+    Source: derived: the mean of the means of M micro-batches weighs a token among n by
+    1/(M n), and the mean over N tokens by 1/N.
+    """
+    return tokens / (ranks * microbatches * fewest)
+
+
 # Backup workers: rank 0 serves. A step takes a worker 1 second; but every k steps
 # another worker, each in turn, stalls for k seconds
 
@@ -116,3 +149,24 @@ def backup_makespan(steps: Count, backups: Count, slowdown: Positive) -> int:
     """
     stalls = -(-steps // slowdown)
     return steps + (slowdown - 1) * stalls if backups == 0 else slowdown * stalls
+
+
+# Large-batch scaling: LARS and LAMB on shards that are cut across layers
+
+
+@formula
+def layerwise_calls(steps: Count) -> int:
+    """Collectives: reduce-scatter, all-gather, and all norms in one all-reduce.
+
+    Source: You et al. 2020, with the shards of Rajbhandari et al. 2020.
+    """
+    return 3 * steps
+
+
+@formula
+def layerwise_payload(steps: Count, layers: Count, itemsize: Positive) -> int:
+    """Bytes of squared norms: of the weights and of the step, for every layer.
+
+    Source: You et al. 2020.
+    """
+    return steps * 2 * layers * itemsize
