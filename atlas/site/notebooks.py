@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atlas.site.text import front, md
+from atlas.views.context import Context
 
 KEPT = Path("measurements", "notebooks")
 FORMULA = re.compile(r"\$\$(?P<apart>.+?)\$\$|\$(?P<inside>[^$\n]+)\$", re.S)
@@ -45,6 +46,12 @@ def pages(root: Path) -> Iterator[tuple[str, str | bytes]]:
         rows = [f"- [{md(title(root, n))}]({n}.md)" for n in found]
         head = front("Notebooks") + "# Notebooks\n\n"
         yield "notebooks/index.md", head + "\n".join(rows) + "\n"
+
+
+def listed(ctx: Context) -> str:
+    """The notebooks as a list, for a page beside them."""
+    found = names(ctx.root)
+    return "\n".join(f"- [{md(title(ctx.root, n))}](notebooks/{n}.md)" for n in found)
 
 
 def title(root: Path, name: str) -> str:

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from atlas.site.templating import macro, render
+from atlas.site import address, path
+from atlas.site.technique import replayed
+from atlas.site.templating import macro, markup, render
 from atlas.site.text import raw
 from atlas.taxonomy import Technique
 from atlas.views.context import BACKENDS, Context
 from atlas.views.proof import all_hold, caught
 
 HERE = "index.md"
+#: The run that plays at the top: the best known exchange, with exact bytes.
+HERO = "ring-all-reduce"
 RUNGS = {"gloo": "gloo", "dry": "dry", "emulated": "emulated GPU", "nccl": "NCCL"}
 LADDER = BACKENDS
 
@@ -57,6 +61,13 @@ def the_map(ctx: Context) -> str:
     return raw(macro("overview.html.j2", "map", HERE, axes))
 
 
+def hero(ctx: Context) -> str:
+    """A recorded run that plays when the page opens."""
+    t = ctx.atlas.techniques[HERO]
+    figure = markup(replayed(ctx, t, ident="replay-home"))
+    return macro("overview.html.j2", "hero", HERE, t, figure)
+
+
 @dataclass(frozen=True)
 class Counts:
     """The size of the atlas today."""
@@ -86,6 +97,23 @@ def counts(ctx: Context) -> Counts:
     )
 
 
+def rest(found: Counts) -> str:
+    """What is described and does not run, if anything."""
+    left = found.techniques - found.written
+    if not left:
+        return ""
+    noun, verb = ("technique", "is") if left == 1 else ("techniques", "are")
+    return f"The other {left} {noun} {verb} described from the papers and marked so."
+
+
+def real_gpus(ctx: Context) -> str:
+    """How many have met a real GPU."""
+    found = sum(state(ctx, t, "nccl")[0] == "ok" for t in ctx.atlas.techniques.values())
+    if not found:
+        return "Nothing here has run on real GPUs yet."
+    return f"On real GPUs with **NCCL**, {found} have run."
+
+
 def stats(ctx: Context) -> str:
     """The size of the atlas today, in a row."""
     return render("stats.html.j2", counts=counts(ctx))
@@ -93,11 +121,14 @@ def stats(ctx: Context) -> str:
 
 # What a hand-written page may mark, as `{{ name }}`.
 PLACES: Mapping[str, Callable[[Context], object]] = {
+    "assets": lambda _: address.assets(HERE, "home.css"),
+    "hero": hero,
+    "path": path.length,
     "map": the_map,
     "stats": stats,
-    "techniques": lambda ctx: counts(ctx).techniques,
     "written": lambda ctx: counts(ctx).written,
-    "unwritten": lambda ctx: counts(ctx).techniques - counts(ctx).written,
+    "rest": lambda ctx: rest(counts(ctx)),
+    "real_gpus": real_gpus,
     "claims": lambda ctx: counts(ctx).claims,
     "most_ranks": lambda ctx: counts(ctx).most_ranks,
 }

@@ -10,6 +10,7 @@ from atlas import export
 from atlas.site import (
     accuracy,
     address,
+    bubble,
     bugs,
     calculator,
     choose,
@@ -34,6 +35,7 @@ from atlas.site import (
     overview,
     papers,
     paradl,
+    path,
     surveys,
     system,
     systems,
@@ -50,7 +52,7 @@ Job = Callable[[], Mapping[str, str | bytes]]
 Places = Mapping[str, Callable[[Context], object]]
 # The pages written by hand, below docs/, and what fills their marked places.
 #: Of the reference: those that are folders.
-PACKAGES = ("atlas.formulas", "atlas.meter", "atlas.taxonomy")
+PACKAGES = ("atlas.formulas", "atlas.meter", "atlas.schedule", "atlas.taxonomy")
 WRITTEN: Mapping[str, Places] = {
     overview.HERE: overview.PLACES,
     matrix.HERE: matrix.PLACES,
@@ -58,6 +60,7 @@ WRITTEN: Mapping[str, Places] = {
     cut.HERE: cut.PLACES,
     collectives.HERE: collectives.PLACES,
     compressors.HERE: compressors.PLACES,
+    bubble.HERE: bubble.PLACES,
     crosswalk.HERE: crosswalk.PLACES,
     choose.HERE: choose.PLACES,
     compare.HERE: compare.PLACES,
@@ -67,8 +70,10 @@ WRITTEN: Mapping[str, Places] = {
     hangs.HERE: hangs.PLACES,
     "check.md": {},
     "meter.md": {},
+    "run.md": {"real_gpus": overview.real_gpus, "notebooks": notebooks.listed},
     delays.HERE: delays.PLACES,
     paradl.HERE: paradl.PLACES,
+    **path.PAGES,
 }
 
 
@@ -101,6 +106,7 @@ def _jobs(ctx: Context) -> Iterator[Job]:
     yield _one("changes.md", coverage.changes, ctx)
     yield _one(calculator.HERE, calculator.page, ctx)
     yield calculator.files
+    yield bubble.scripts
     yield _one(oracle.HERE, oracle.page, ctx)
     yield _one(accuracy.HERE, accuracy.page, ctx)
     for axis in ctx.atlas.axes:
@@ -149,9 +155,49 @@ def fill(markdown: str, places: Places, context: Context) -> str:
 
 
 def nav(root: Path, context: Context | None = None) -> Nav:
-    """The site's table of contents, for the "@taxonomy" entry."""
+    """The site's table of contents, for the "@taxonomy" entry: six things to do."""
     ctx = context or read(root)
-    out: Nav = []
+    kept = [f"notebooks/{n}.md" for n in notebooks.names(root)]
+    names = [f"reference/{n}.md" for n, _ in library.modules(ctx)]
+    # the page of one system is reached from these; mkdocs.yml keeps it out of nav
+    placed = ["systems/index.md", "compare.md", "timeline.md"]
+    asked = {"Choose": choose.HERE, "Calculator": calculator.HERE}
+    asked |= {"How the oracle computes": oracle.HERE}
+    asked |= {"How far to trust it": accuracy.HERE}
+    own = {"Is it right?": "check.md", "Bugs by symptom": bugs.HERE}
+    own |= {"What does it send?": "meter.md", "Why does it hang?": hangs.HERE}
+    run: Nav = [{"Install and run": "run.md"}]
+    run += [{"Notebooks": ["notebooks/index.md", *kept]}] if kept else []
+    run += [{"Coverage": "coverage.md"}, {"Changes": "changes.md"}]
+    return [
+        {"Learn": _learn(ctx)},
+        {"Techniques": _techniques(ctx)},
+        {"Systems": [*placed, {"Langer's grid": grid.HERE}]},
+        {"Plan": _listed(asked)},
+        {"Check": _listed(own)},
+        {"Run": [*run, {"Reference": ["reference/index.md", *names]}]},
+    ]
+
+
+def _listed(pages: Mapping[str, str]) -> Nav:
+    return [{name: uri} for name, uri in pages.items()]
+
+
+def _learn(ctx: Context) -> Nav:
+    """What explains: how the field is cut, its words, its papers."""
+    filed = [{"All surveys": "surveys.md"}]
+    for v in ctx.atlas.surveys.values():
+        filed.append({attr(v.name): surveys.home(v)})
+        filed += [{attr(name): uri} for name, uri in surveys.TABLES.get(v.id, ())]
+    views = {"How the field is cut": cut.HERE, "Glossary": "glossary.md"}
+    views |= {"Crosswalk": "crosswalk.md"}
+    walk = {"The path": [{s.name: s.uri} for s in path.STOPS]}
+    return [walk, *_listed(views), {"Surveys": filed}, {"Papers": "papers.md"}]
+
+
+def _techniques(ctx: Context) -> Nav:
+    """The map, the three axes, and the pages that measure many side by side."""
+    out: Nav = [{"Map": "map.md"}]
     for axis in ctx.atlas.axes:
         inside: Nav = [f"{axis.id}/index.md"]
         for family in axis.families:
@@ -159,31 +205,9 @@ def nav(root: Path, context: Context | None = None) -> Nav:
             pages += [f"{t.path}.md" for t in ctx.of_family(axis.id, family.id)]
             inside.append({attr(family.name): pages})
         out.append({attr(axis.name): inside})
-    views = {"Map": "map.md", "How it is cut": cut.HERE, "Langer's grid": grid.HERE}
-    views |= {"Choose": choose.HERE}
-    views |= {"Calculator": calculator.HERE, "How the oracle computes": oracle.HERE}
-    views |= {"How far to trust it": accuracy.HERE}
-    views |= {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
-    out.append({"Views": [{name: uri} for name, uri in views.items()]})
-    own = [{"Is it right?": "check.md"}, {"Bugs by symptom": bugs.HERE}]
-    own += [{"What does it send?": "meter.md"}, {"Why does it hang?": hangs.HERE}]
-    out.append({"Your own code": own})
-    # the page of one system is reached from these; mkdocs.yml keeps it out of nav
-    out.append({"Systems": ["systems/index.md", "compare.md", "timeline.md"]})
-    filed = [{"All surveys": "surveys.md"}]
-    for v in ctx.atlas.surveys.values():
-        filed.append({attr(v.name): surveys.home(v)})
-        filed += [{attr(name): uri} for name, uri in surveys.TABLES.get(v.id, ())]
-    more: Nav = [{"Glossary": "glossary.md"}, {"Crosswalk": "crosswalk.md"}]
-    more += [{"Surveys": filed}, {"Papers": "papers.md"}]
-    more += [{"Coverage": "coverage.md"}, {"Changes": "changes.md"}]
-    if kept := notebooks.names(root):
-        pages = ["notebooks/index.md", *(f"notebooks/{n}.md" for n in kept)]
-        out.append({"Notebooks": pages})
-    out.append({"Library": more})
-    names = [f"reference/{n}.md" for n, _ in library.modules(ctx)]
-    out.append({"Reference": ["reference/index.md", *names]})
-    return out
+    views = {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
+    views |= {"Bubble playground": bubble.HERE}
+    return [*out, *_listed(views)]
 
 
 def source_of(uri: str) -> str | None:

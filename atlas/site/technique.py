@@ -152,13 +152,15 @@ def written(ctx: Context, t: Technique) -> dict[str, Any]:
     }
 
 
-def replayed(ctx: Context, t: Technique, shapes: Shapes) -> str:
+def replayed(
+    ctx: Context, t: Technique, shapes: Shapes | None = None, ident: str = "replay"
+) -> str:
     """The recorded run, or nothing."""
     found, run = ctx.record(t.id, "gloo"), ctx.shown(t.id)
     if found is None or run is None:
         return ""
     drawn = _scene(ctx, t, run, LIMIT)
-    return replay.figure(drawn, "replay", _caption(found, run), shapes) if drawn else ""
+    return replay.figure(drawn, ident, _caption(found, run), shapes) if drawn else ""
 
 
 def _caption(found: Json, run: Json) -> str:

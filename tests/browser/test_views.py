@@ -130,7 +130,7 @@ def test_a_cell_of_the_grid_has_an_address(watched: Callable[..., Any]) -> None:
     page = watched("grid/#per-worker.synchronous").page
     cell = page.locator("td:target")
     assert cell.get_attribute("id") == "per-worker.synchronous"
-    assert cell.get_by_role("link", name="Local SGD").is_visible()
+    assert cell.get_by_role("link", name="Local SGD", exact=True).is_visible()
     assert page.locator("table.six tbody td").count() == 6
 
 

@@ -1,6 +1,7 @@
 """The command `atlas check`: one screen, JSON, exit codes, one line for bad input."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from command_line import app
 from typer.testing import CliRunner
 
+from atlas.check import picture
 from atlas.check.checking import Result
 from atlas.check.parts import Kept, Outcome
 from atlas.commands import check
@@ -91,3 +93,11 @@ def test_wrong_usage_is_one_line(arguments: list[str], line: str) -> None:
     assert found.exit_code == 2
     assert line in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
+
+
+def test_the_picture_of_a_check_is_what_it_prints() -> None:
+    """All but the size of a rounding, which is this processor's."""
+    here = picture.drawn(picture.said())
+    rounding = re.compile(r"(?<=rounding explains )[\d.e-]+")
+    kept = picture.PICTURE.read_text(encoding="utf-8")
+    assert rounding.sub("", kept) == rounding.sub("", here)

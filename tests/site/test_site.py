@@ -667,7 +667,9 @@ def test_the_home_page_counts_from_the_data(
 ) -> None:
     found = overview.counts(ctx)
     assert found.written < found.techniques == len(ctx.atlas.techniques)
-    assert f"{found.techniques} techniques" in str(made["index.md"])
+    home = str(made["index.md"])
+    assert f"<b>{found.techniques}</b><span>techniques</span>" in home
+    assert f"Each of the {found.claims} claims about those {found.written}" in home
 
 
 def test_every_page_written_by_hand_is_filled_and_leaves_no_part_out(

@@ -91,6 +91,7 @@
       figure.addEventListener("keydown", e => this.key(e))
       if (window.ResizeObserver) new ResizeObserver(() => this.resized()).observe(this.scroll)
       figure.classList.add("replay-live")
+      figure.replay = this
     }
 
     get view() { return this.views[this.mode] }
@@ -361,8 +362,19 @@
     }
   }
 
+  // On the front page a run plays by itself, once, unless the reader wants it calm.
+  const plays = figure => {
+    const box = figure.closest("[data-plays]")
+    if (!box) return
+    if (!calm()) figure.replay.start()
+    for (const link of document.querySelectorAll(`a[href="#${figure.id}"]`))
+      link.addEventListener("click", () => { figure.replay.stop(); figure.replay.seek(0); figure.replay.start() })
+  }
   const begin = () => {
-    for (const figure of document.querySelectorAll("figure.replay:not(.replay-live)")) new Replay(figure)
+    for (const figure of document.querySelectorAll("figure.replay:not(.replay-live)")) {
+      new Replay(figure)
+      plays(figure)
+    }
   }
   if (window.document$) document$.subscribe(begin)
   else if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin)
