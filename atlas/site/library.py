@@ -18,7 +18,10 @@ MODULES = (
     ("exemplars.runtime", "what every exemplar imports"),
     ("exemplars.workload", "the two tasks the training exemplars share"),
     ("atlas.taxonomy", "the taxonomy as types"),
-    ("atlas.formulas", "every formula, once"),
+    ("atlas.formulas", "formulas that several axes share"),
+    ("atlas.formulas.sync_strategy", "every formula of the axis, once"),
+    ("atlas.formulas.parameter_distribution", "every formula of the axis, once"),
+    ("atlas.formulas.communication_pattern", "every formula of the axis, once"),
     ("atlas.verdict", "predicted against measured"),
     ("atlas.record", "a measured run, kept"),
     ("atlas.meter", "calls, bytes and memory"),
@@ -57,14 +60,21 @@ class Shown:
     meaning: str
 
 
-def formulas(ctx: Context, what: str) -> str:
-    """Every formula with its mathematics, and what its words mean."""
-    title = "atlas.formulas"
-    head = front(title, description=what, search={"boost": 0.5}, hide=["toc"])
-    found = [_shown(ctx, name, fn) for name, fn in FORMULAS.items()]
+def formulas(ctx: Context, package: str, what: str) -> str:
+    """The formulas of an axis, or the shared ones, with what their words mean."""
+    head = front(package, description=what, search={"boost": 0.5}, hide=["toc"])
+    found = [
+        _shown(ctx, name, fn)
+        for name, fn in FORMULAS.items()
+        if _package(fn) == package
+    ]
     return render(
-        "formulas.md.j2", front=markup(head), title=title, what=what, formulas=found
+        "formulas.md.j2", front=markup(head), title=package, what=what, formulas=found
     )
+
+
+def _package(formula: Any) -> str:
+    return str(formula.__module__).rpartition(".")[0]
 
 
 def _shown(ctx: Context, name: str, fn: Any) -> Shown:
@@ -76,7 +86,7 @@ def _shown(ctx: Context, name: str, fn: Any) -> Shown:
 
 def module(ctx: Context, name: str, what: str) -> str:
     """The reference of one module."""
-    if name == "atlas.formulas":
-        return formulas(ctx, what)
+    if name.startswith("atlas.formulas"):
+        return formulas(ctx, name, what)
     head = front(name, description=what, search={"boost": 0.5})
     return render("module.md.j2", front=markup(head), name=name)

@@ -50,9 +50,9 @@ Nav = list[Any]
 Made = dict[str, str | bytes]
 Job = Callable[[], Mapping[str, str | bytes]]
 Places = Mapping[str, Callable[[Context], object]]
-# The pages written by hand, below docs/, and what fills their marked places.
-#: Of the reference: those that are folders.
+#: Of the reference: the modules that are folders, as all below atlas.formulas are.
 PACKAGES = ("atlas.formulas", "atlas.meter", "atlas.schedule", "atlas.taxonomy")
+# The pages written by hand, below docs/, and what fills their marked places.
 WRITTEN: Mapping[str, Places] = {
     overview.HERE: overview.PLACES,
     matrix.HERE: matrix.PLACES,
@@ -224,7 +224,7 @@ def source_of(uri: str) -> str | None:
             return f"taxonomy/systems/{name}.yaml"
         case ["notebooks", name] if name != "index":
             return f"notebooks/{name}.py"
-        case ["reference", name] if name in PACKAGES:
+        case ["reference", name] if name.startswith(PACKAGES):
             return name.replace(".", "/") + "/__init__.py"
         case ["reference", name] if name != "index":
             return name.replace(".", "/") + ".py"

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from atlas.formulas import FORMULAS
 from atlas.mutants.score import Score
 from atlas.record import source_hash
 from atlas.script.latex import law_latex
@@ -559,6 +560,14 @@ def test_no_page_is_heavier_than_900_kb(built: Path) -> None:
         files = {page, *assets(page, built)}
         weight = fonts + sum(f.stat().st_size for f in files)
         assert weight <= LIGHT, f"{page.relative_to(built)}: {weight} bytes"
+
+
+def test_every_formula_is_on_one_page_of_the_reference(built: Path) -> None:
+    pages = [*built.glob("reference/atlas.formulas*/index.html")]
+    found = [
+        a.get("id") for p in pages for tag, a in elements(p.read_text()) if tag == "h3"
+    ]
+    assert sorted(filter(None, found)) == sorted(FORMULAS)
 
 
 def test_a_page_loads_only_the_scripts_that_it_needs(built: Path) -> None:
