@@ -145,3 +145,24 @@ def zero_3_volume(
         * zero_3_shard(ranks, unit_elements)
         * itemsize
     )
+
+
+# Norm clipping over shards
+
+
+@formula
+def norm_clipping_calls(mesh_axes: Count, steps: Count) -> int:
+    """All-reduces of a rank: one for each axis of the mesh, in every step.
+
+    Source: Megatron-LM, pull request 5916; torchtitan, pull request 649.
+    """
+    return mesh_axes * steps
+
+
+@formula
+def norm_clipping_payload(mesh_axes: Count, steps: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to all-reduce: each time a single number.
+
+    Source: Megatron-LM, pull request 5916; torchtitan, pull request 649.
+    """
+    return mesh_axes * steps * itemsize
