@@ -114,3 +114,66 @@ def cut_held(
     return (
         chunk(narrow, ranks, rank) * (cut_weights // narrow) + whole_weights
     ) * itemsize
+
+
+# Cross-entropy of logits that are cut by vocabulary
+
+
+@formula
+def vocabulary_loss_calls() -> int:
+    """All-reduces of the loss: the largest logits, then all sums at once.
+
+    Source: derived; Megatron Core sends the sums one by one, in three calls.
+    """
+    return 2
+
+
+@formula
+def vocabulary_loss_payload(tokens: Count, itemsize: Positive) -> int:
+    """Bytes handed to all-reduce for the loss: a maximum and two sums per token.
+
+    Source: Shoeybi et al. 2019, section 3: scalars instead of logits.
+    """
+    return 3 * tokens * itemsize
+
+
+@formula
+def smoothed_loss_payload(tokens: Count, itemsize: Positive) -> int:
+    """The same with label smoothing, which needs the sum of all logits as well.
+
+    Source: derived; Megatron-LM, issue 737, is what happens without it.
+    """
+    return 4 * tokens * itemsize
+
+
+@formula
+def vocabulary_backward_payload(
+    tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes handed to all-reduce in backward: the gradient of the layer's input.
+
+    Source: Shoeybi et al. 2019, section 3: the operator f.
+    """
+    return tokens * width * itemsize
+
+
+@formula
+def vocabulary_held(
+    ranks: Ranks, rank: Rank, vocabulary: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes of the last matrix on a rank: a row for each of its tokens.
+
+    Source: Shoeybi et al. 2019, section 3, in parts that differ by one row.
+    """
+    return chunk(vocabulary, ranks, rank) * width * itemsize
+
+
+@formula
+def vocabulary_activations(
+    ranks: Ranks, rank: Rank, vocabulary: Count, tokens: Count, itemsize: Positive
+) -> int:
+    """Bytes kept for backward: one number for each logit of the rank.
+
+    Source: derived: the logits' gradients replace them.
+    """
+    return chunk(vocabulary, ranks, rank) * tokens * itemsize
