@@ -8,6 +8,7 @@ prediction: those are computed when it is read, so they cannot go stale.
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -31,12 +32,25 @@ class RecordError(Exception):
 
 
 def source_hash(root: Path, technique: Technique) -> str:
-    """Of the exemplar, those it stands on, and the workload, without comments."""
+    """Of the exemplar, those it stands on, its tools and the workload; no comments.
+
+    The runtime is left out: every exemplar imports it, and it shapes no claim of one.
+    """
     axes = sorted((root / "exemplars").glob("*/*"))
     names = [id_.replace("-", "_") + ".py" for id_ in technique.stands_on]
     found = [f / name for name in names for f in axes if (f / name).is_file()]
     below = [path.relative_to(root) for path in found]
-    return hash_of(root, (technique.exemplar, *below, Path("exemplars/workload.py")))
+    own = (technique.exemplar, *below)
+    return hash_of(root, (*own, *_tools(root, own), Path("exemplars/workload.py")))
+
+
+def _tools(root: Path, paths: Iterable[Path]) -> list[Path]:
+    """Modules that these exemplars import, of those that only some need."""
+    text = "".join((root / path).read_text() for path in paths)
+    names = set(re.findall(r"^from exemplars\.(\w+) import ", text, re.M))
+    names -= {"runtime", "workload"}
+    found = [Path("exemplars", f"{name}.py") for name in sorted(names)]
+    return [path for path in found if (root / path).is_file()]
 
 
 def hash_of(root: Path, paths: Iterable[Path]) -> str:
@@ -203,8 +217,6 @@ def write(root: Path, made: dict[str, Any]) -> Path:
 
 def compact(text: str) -> str:
     """One event a line: readable as a diff, and half the size."""
-    import re
-
     flat = re.compile(r"\{\s+(\"[^{}\[\]]*?)\s+\}")
     text = flat.sub(lambda m: "{" + re.sub(r"\n\s+", " ", m[1]) + "}", text)
     lists = re.compile(r"\[\s+([-\d.,\s]*?)\s+\]")

@@ -1,6 +1,7 @@
 """Workers that die: peers hear of it, supervisors go on, nothing is left."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,11 +13,14 @@ import torch.distributed as dist
 from leftovers import wait_until
 
 from atlas.launch import LaunchError, launch
+from atlas.record import source_hash
+from atlas.taxonomy import load
 from exemplars.elastic import Crew
 from exemplars.runtime import World, meter
 
 #: How long the system may take to take away processes that it was told to kill.
 SWEEP = 2.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Adder:
@@ -147,3 +151,16 @@ def test_workers_are_not_counted_dry() -> None:
     with pytest.raises(LaunchError) as failure:
         launch(fails, 2, dry=True)
     assert failure.value.refused
+
+
+def test_a_record_is_stale_when_its_exemplars_tool_has_changed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "exemplars", tmp_path / "exemplars")
+    techniques = load(ROOT).techniques
+    names = ("quorum-step", "bsp-synchronous-sgd")
+    before = [source_hash(tmp_path, techniques[name]) for name in names]
+    assert before == [source_hash(ROOT, techniques[name]) for name in names]
+    with (tmp_path / "exemplars" / "elastic.py").open("a") as tool:
+        tool.write("CHANGED = True\n")
+    after = [source_hash(tmp_path, techniques[name]) for name in names]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
