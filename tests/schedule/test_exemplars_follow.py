@@ -12,6 +12,7 @@ from atlas.schedule import Schedule, Work, cost, generate, peaks, problems
 from atlas.schedule.shaped import block, filled
 from exemplars.sync_strategy.pipeline_flush import (
     bidirectional_pipeline,
+    dualpipe,
     gpipe,
     interleaved_one_f_one_b,
     one_f_one_b,
@@ -83,6 +84,19 @@ def test_two_directions_are_the_generated_ones(p: int, pairs: int) -> None:
     assert peaks(ours) == [f.bidirectional_in_flight(p, r, m) for r in range(p)]
     idle = cost(ours, {"F": 1, "B": 1}).idle
     assert idle == [f.bidirectional_idle(p, m)] * p
+
+
+@given(st.integers(1, 2), st.integers(1, 4), st.integers(0, 5))
+def test_dualpipe_and_its_half_are_the_generated_ones(
+    copies: int, half: int, more: int
+) -> None:
+    p = copies * half
+    m = 2 * p + copies * more
+    ours = dualpipe.plan(p, m, copies)
+    name = "dualpipe" if copies == 2 else "dualpipe-v"
+    assert ours.ranks == generate(name, p, m).ranks
+    assert peaks(ours) == [f.dualpipe_in_flight(p, copies)] * p
+    assert cost(ours, EQUAL).idle == [f.dualpipe_idle(p, copies)] * p
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3))

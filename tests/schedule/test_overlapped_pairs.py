@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from by_name import f as formula
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,23 +50,31 @@ def _can(schedule: Schedule, group: Group, end: Mapping[Work, float]) -> bool:
     return all(n in end for w in group for n in needs(w, schedule.stages))
 
 
+#: By the ranks that hold a copy of each stage.
+NAMES = {1: "dualpipe-v", 2: "dualpipe"}
+hidden = st.integers(0, 4)
 times = st.tuples(*[st.integers(1, 4)] * 3).filter(lambda t: max(t) == t[1])
 
 
-@given(st.integers(1, 4), st.integers(0, 5), times, st.integers(0, 4))
+@given(st.integers(1, 2), st.integers(1, 4), st.integers(0, 5), times, hidden)
 def test_the_published_bubble_of_dualpipe_is_that_of_whole_pairs(
-    half: int, more: int, t: tuple[int, int, int], hidden: int
+    copies: int, half: int, more: int, t: tuple[int, int, int], hidden: int
 ) -> None:
     """Neither F nor W takes longer than the gradient of the input."""
     f, b, w = t
-    schedule = generate("dualpipe", 2 * half, 4 * half + 2 * more)
+    p = copies * half
+    schedule = generate(NAMES[copies], p, 2 * p + copies * more)
     pair = max(f, b + w, f + b + w - hidden)
     seen = idle(schedule, {"F": f, "B": b, "W": w}, pair)
-    assert max(seen) == (half - 1) * (pair + (b + w) - 3 * w)
+    assert max(seen) == formula.dualpipe_published_idle(p, copies, pair, b + w, w)
 
 
-@given(st.integers(1, 4), st.integers(0, 5))
-def test_one_after_the_other_dualpipe_idles_for_half(half: int, more: int) -> None:
-    schedule = generate("dualpipe", 2 * half, 4 * half + 2 * more)
+@given(st.integers(1, 2), st.integers(1, 4), st.integers(0, 5))
+def test_one_after_the_other_dualpipe_idles_for_half(
+    copies: int, half: int, more: int
+) -> None:
+    p = copies * half
+    schedule = generate(NAMES[copies], p, 2 * p + copies * more)
     seen = cost(schedule, {"F": 1, "B": 1, "W": 1}).idle
-    assert seen == [half - 1] * 2 * half
+    assert seen == [half - 1] * p
+    assert 2 * (half - 1) == formula.dualpipe_published_idle(p, copies, 3, 2, 1)

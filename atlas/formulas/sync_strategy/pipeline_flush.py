@@ -330,3 +330,69 @@ def bidirectional_idle(ranks: Ranks, microbatches: Positive) -> int:
     last = (microbatches // 2 - 1) % ((ranks + 1) // 2) + 1
     full = 1 if 2 * last == ranks + 1 else 0
     return 2 * ranks - 2 - 2 * last + (ranks % 2) * (1 + full)
+
+
+# DualPipe: every stage on two ranks, or a V with every stage on one; in all there are
+# 2p / copies stages, and every rank has two
+
+
+@formula
+def dualpipe_in_flight(ranks: Ranks, copies: Positive) -> int:
+    """Most activations of stages that a rank holds at once: one more than stages.
+
+    Source: deepseek-ai/DualPipe, README, table "Pipeline Bubbles and Memory Usage
+    Comparison": PP+1.
+    """
+    return 2 * ranks // copies + 1
+
+
+@formula
+def dualpipe_idle(ranks: Ranks, copies: Positive) -> int:
+    """Slots that each rank idles, if F, B and W take one each, one after another.
+
+    Source: by simulation, for up to 12 ranks and any legal micro-batches.
+    """
+    return ranks // copies - 1
+
+
+@formula
+def dualpipe_published_idle(
+    ranks: Ranks,
+    copies: Positive,
+    pair: Amount,
+    backward: Amount,
+    weight_gradient: Amount,
+) -> float:
+    """Seconds that the ranks idle which idle most, if a pair is one piece of work.
+
+    Source: deepseek-ai/DualPipe, README, the same table: (PP/2-1)(F&B + B - 3W).
+    """
+    return (ranks // copies - 1) * (pair + backward - 3 * weight_gradient)
+
+
+@formula
+def dualpipe_bytes(
+    ranks: Ranks,
+    rank: Rank,
+    microbatches: Positive,
+    copies: Positive,
+    activation_bytes: Count,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes that rank r sends: at its cuts, and its gradients if they have a copy.
+
+    Source: derived: in a V each micro-batch crosses a cut twice as often.
+    """
+    cuts = (1 if rank > 0 else 0) + (1 if rank < ranks - 1 else 0)
+    gradients = 0 if copies == 1 else 2 * (width * width + width) * itemsize
+    return 2 * microbatches // copies * activation_bytes * cuts + gradients
+
+
+@formula
+def dualpipe_weights(width: Count, itemsize: Positive) -> int:
+    """Bytes of weights that a rank holds: of two stages.
+
+    Source: deepseek-ai/DualPipe, README, the same table: parameters 2x.
+    """
+    return 2 * (width * width + width) * itemsize
