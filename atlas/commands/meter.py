@@ -98,8 +98,20 @@ def meter(
         return
     if not given:
         raise Wrong("which script? atlas meter train.py")
-    expected = _read(expect) if expect else None
+    expected = read(expect) if expect else None
     made = _metered(given, ranks, timeout, emulate_gpu, quiet)
+    finish(made, json, html, expected, expect, write_expected)
+
+
+def finish(
+    made: dict[str, Any],
+    json: Path | None,
+    html: Path | None,
+    expected: dict[str, Any] | None,
+    expect: Path | None,
+    write_expected: Path | None,
+) -> None:
+    """Show a report, write what is to be written, hold it to what was expected."""
     _print(made)
     events = made.pop("events")
     if json:
@@ -212,7 +224,8 @@ def _like(made: dict[str, Any]) -> list[str]:
 # Files
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """A report, or an expectation, from a file."""
     from atlas.yours.report import FORMAT
 
     try:
@@ -269,6 +282,6 @@ def _compare(given: list[str]) -> None:
 
     if len(given) != 2:
         raise Wrong("--compare needs two files: before.json after.json")
-    found = changes(*(_read(Path(name)) for name in given))
+    found = changes(*(read(Path(name)) for name in given))
     for line in found or ["the same calls and bytes from every line"]:
         typer.echo(line)
