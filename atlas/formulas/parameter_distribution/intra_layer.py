@@ -177,3 +177,33 @@ def vocabulary_activations(
     Source: derived: the logits' gradients replace them.
     """
     return chunk(vocabulary, ranks, rank) * tokens * itemsize
+
+
+# Random numbers by their place in the whole tensor
+
+
+@formula
+def random_state_calls() -> int:
+    """Collectives by which the ranks agree on random numbers: none.
+
+    Source: Salmon et al. 2011: a number is a function of its place.
+    """
+    return 0
+
+
+@formula
+def random_state_held(
+    ranks: Ranks,
+    rank: Rank,
+    tensor_ranks: Positive,
+    hidden: Count,
+    width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of parameters on a rank: two weights per neuron and input, and a bias.
+
+    Source: Shoeybi et al. 2019, section 3: neurons are cut along the tensor axis, and
+    copied along the other.
+    """
+    neurons = chunk(hidden, tensor_ranks, rank % tensor_ranks)
+    return (2 * neurons * width + width) * itemsize
