@@ -385,6 +385,23 @@ def gpu(s: nox.Session) -> None:
 
 
 @session
+def package(s: nox.Session) -> None:
+    """Build sdist and wheel into dist/, twice: the bytes must be the same."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    again = KEPT / "dist"
+    for folder in (ROOT / "dist", again):
+        run(s, "lint", "python", "-m", "hatchling", "build", "-d", str(folder))
+    for path in sorted((ROOT / "dist").iterdir()):
+        digest, other = (
+            hashlib.sha256((folder / path.name).read_bytes()).hexdigest()
+            for folder in (path.parent, again)
+        )
+        if digest != other:
+            s.error(f"{path.name} is not the same when it is built again")
+        say(f"{digest}  dist/{path.name}")
+
+
+@session
 def audit(s: nox.Session) -> None:
     """Check the workflows, and the pins against known vulnerabilities."""
     workflows = ["--offline", "--persona", "auditor", ".github/workflows"]

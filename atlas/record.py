@@ -133,7 +133,7 @@ def record(
         "backend": mode,
         "recorded": datetime.now(UTC).date().isoformat(),
         "source": source_hash(root, technique),
-        "versions": _versions(),
+        "versions": versions(),
         "runs": runs,
     }
     if mode == "gloo":
@@ -197,7 +197,8 @@ def _columns(series: list[dict[str, int]]) -> dict[str, list[int]]:
     return {name: [series[i][name] for i in kept] for name in series[0]}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what a run here stands on, asked without importing torch."""
     import platform
     from importlib.metadata import version
 

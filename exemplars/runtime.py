@@ -32,6 +32,7 @@ from atlas.held import Held
 from atlas.ledger import Category, Ledger
 from atlas.meter import Count, Meter, plain, span
 from atlas.process import die_with_parent, stacks_on_signal
+from atlas.renamed import rename
 from atlas.schedule import Action, Schedule, Work
 from atlas.timeline import alike
 
@@ -210,6 +211,7 @@ def _error(a: Tensor, b: Tensor, exact: bool) -> float:
     return worst if 0 < worst < FAR else FAR  # or not a number
 
 
+rename()
 _current: list[World] = []
 
 

@@ -83,6 +83,8 @@ def collectives(
         raise Wrong("--write saves only the whole study: omit the other options", 2)
     if (minutes is not None or again) and not write:
         raise Wrong("--minutes and --again go with --write", 2)
+    if write:
+        common.writable_root("atlas collectives --write")
     if write or nodes:
         _check_nodes()
     plan = study.Plan() if write else _plan(kind, ranks, largest, nodes)

@@ -111,14 +111,31 @@ def runnable(name: str) -> Technique:
     if not (root / technique.exemplar).is_file():
         raise Wrong(f"{name} has no exemplar yet ({technique.exemplar})")
     if find_spec("torch") is None:
-        install = 'pip install -c constraints.txt -e ".[run]"'
-        raise Wrong(f"running {name} needs torch: {install}")
+        raise Wrong(f"running {name} needs torch: {install('run')}")
     if root.resolve() != ROOT:
-        install = f"pip install -e {root.resolve()}"
         raise Wrong(
-            f"this atlas is installed from {ROOT}; to use this folder, run {install}"
+            f"this atlas is installed from {ROOT}; to use this folder, run pip install "
+            f"-e {root.resolve()}"
         )
     return technique
+
+
+def install(group: str) -> str:
+    """The line that installs what is missing, as this atlas was installed."""
+    if taxonomy.installed(taxonomy.find_root()):
+        return f'pip install "ddl-atlas[{group}]"'
+    return f'pip install -c constraints.txt -e ".[{group}]"'
+
+
+def writable_root(what: str) -> Path:
+    """The root, where it is a checkout: before the work, not after."""
+    root = taxonomy.find_root()
+    if taxonomy.installed(root):
+        raise Wrong(
+            f"{what} writes into a checkout, and this atlas is installed in {root}: "
+            "clone the repository and run it there"
+        )
+    return root
 
 
 # Completion: reads names of files, and parses none

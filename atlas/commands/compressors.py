@@ -91,7 +91,7 @@ def compressors(
 def _measure(jobs: "list[Job]") -> None:
     from atlas.compressors import study
 
-    root = taxonomy.find_root()
+    root = common.writable_root("atlas compressors --write")
     if any(job.part == "wires" for job in jobs) and (lacking := study.lacking()):
         raise Wrong(f"{lacking} (or leave out the part wires with --part)", 1)
     with common.bar(len(jobs)) as progress:

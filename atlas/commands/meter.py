@@ -249,7 +249,7 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 def _page(made: dict[str, Any], path: Path) -> None:
     """Pages are made by the site, which commands do not import."""
     if find_spec("jinja2") is None:
-        raise Wrong('--html needs jinja2: pip install "ddl-atlas[docs]"')
+        raise Wrong(f"--html needs jinja2: {common.install('docs')}")
     with tempfile.TemporaryDirectory(prefix="atlas-") as folder:
         report = Path(folder) / "run.json"
         _write(report, made)

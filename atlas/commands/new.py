@@ -38,7 +38,7 @@ def new(place: Place) -> None:
     \b
     atlas new communication-pattern/collective/my-all-reduce
     """
-    atlas = taxonomy.load()
+    atlas = taxonomy.load(common.writable_root("atlas new"))
     try:
         technique, files = scaffold.create(atlas, *_parts(atlas, place))
     except scaffold.ScaffoldError as error:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atlas import taxonomy
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
 from atlas.launch import LaunchError
@@ -92,10 +91,10 @@ def race(
         typer.echo("\n".join(NAMES))
         return
     plan = _plan(names or [], task, seeds, steps, rate, straggler)
-    root = taxonomy.find_root()
     narrowed = names or task or steps or rate or seeds != 3 or straggler is not None
     if write and (narrowed or sweep):
         raise Wrong("--write saves only the whole study: omit names and options", 2)
+    root = common.writable_root("atlas race --write") if write else None
     tasks = plan.tasks if task else (sweeps.TASK,)
     rates = plan.grid if rate else sweeps.RATES
     chosen = {t: rates for t in tasks} if sweep or write else {}
@@ -103,7 +102,7 @@ def race(
         made, swept = _measured(plan, chosen, races=not sweep)
     except LaunchError as error:
         raise Wrong(f"{error.summary}; nothing was saved", 1) from None
-    if write:
+    if root:
         common.say(f"wrote {study.keep(root, plan, made, swept).relative_to(root)}")
     if json:
         common.print_json({"races": made, "sweep": swept})

@@ -62,7 +62,7 @@ def record(
     atlas record ring-all-reduce zero-3 --mode gloo,emulated
     atlas record --all --mode dry
     """
-    atlas = taxonomy.load()
+    atlas = taxonomy.load(common.writable_root("atlas record"))
     pairs = _pairs(atlas, _chosen(atlas, names or [], all), mode)
     for backend in {backend for _, backend in pairs}:
         _check_writable(atlas, backend)

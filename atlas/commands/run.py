@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from atlas import measure as measuring
+from atlas import record as records
 from atlas.arguments import ArgumentError, parsed
 from atlas.commands import common
 from atlas.commands.common import Json, Wrong
@@ -225,6 +226,21 @@ def _print(
     console.print(Text(f"{conclusion(found, verdicts)}", style=style), soft_wrap=True)
     if mutant:
         console.print(Text(_catch(mutant, failed(verdicts))), soft_wrap=True)
+    if note := _other_torch(t, found["mode"]):
+        common.err().print(Text(note, style="dim"), soft_wrap=True)
+
+
+def _other_torch(t: Technique, mode: str) -> str:
+    """Said where the record on the page was made with another torch than this run."""
+    try:
+        kept = records.read(ROOT, mode, t.id)
+    except records.RecordError:
+        return ""
+    here = records.versions()["torch"]
+    there = kept["versions"]["torch"] if kept else here
+    if there == here:
+        return ""
+    return f"the record of {t.id} was made with torch {there}; this is torch {here}"
 
 
 def _catch(mutant: Mutant, bad: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from atlas import taxonomy
-from atlas.commands.common import Wrong
+from atlas.commands.common import Wrong, install
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST, TRIES = 8000, 100
@@ -42,8 +42,7 @@ def serve(port: PortOption = FIRST) -> None:
             "folder, or run `python3 noxfile.py -s serve` in yours"
         )
     if find_spec("mkdocs") is None:
-        install = 'pip install -c constraints.txt -e ".[docs]"'
-        raise Wrong(f"building the site needs MkDocs: {install}")
+        raise Wrong(f"building the site needs MkDocs: {install('docs')}")
     free = free_port(port)
     if free != port:
         typer.echo(f"port {port} is taken")

@@ -50,7 +50,14 @@ from atlas.taxonomy.kinds import (
     Use,
     Word,
 )
-from atlas.taxonomy.loader import PROGRAMS, TaxonomyError, find_root, load, technique
+from atlas.taxonomy.loader import (
+    PROGRAMS,
+    TaxonomyError,
+    find_root,
+    installed,
+    load,
+    technique,
+)
 
 __all__ = [
     "PROGRAMS",
@@ -92,6 +99,7 @@ __all__ = [
     "Use",
     "Word",
     "find_root",
+    "installed",
     "load",
     "technique",
 ]

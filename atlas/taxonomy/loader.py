@@ -70,6 +70,11 @@ def find_root() -> Path:
     raise TaxonomyError([str(problem)])
 
 
+def installed(root: Path) -> bool:
+    """Whether pip put this tree here: it is read, and nothing is kept in it."""
+    return (root / "__init__.py").is_file()  # a checkout's root is no package
+
+
 def load(root: Path | None = None) -> Atlas:
     """Read the whole taxonomy; raises TaxonomyError with all of its problems."""
     loader = _Loader(root if root is not None else find_root())

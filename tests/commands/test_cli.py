@@ -585,6 +585,20 @@ def test_a_dry_run_counts_and_says_that_values_mean_nothing() -> None:
     assert "on ranks 0, 1, 63 of 64 (dry: values mean nothing)" in done.stdout
 
 
+@pytest.mark.usefixtures("loaded")
+def test_a_run_says_where_its_record_was_made_with_another_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from atlas import record
+
+    line = ["run", "ring-all-reduce", "--ranks", "1"]
+    assert "was made with" not in atlas(*line).stderr
+    monkeypatch.setattr(record, "versions", lambda: {"torch": "2.11.0"})
+    said = atlas(*line)
+    assert "was made with torch" in said.stderr
+    assert said.stderr.endswith("this is torch 2.11.0\n")
+
+
 def test_run_as_json_has_every_claim_of_every_rank() -> None:
     done = atlas("run", RING, "--ranks", "3", "--json")
     found = strict(done.stdout)

@@ -62,7 +62,6 @@ def accuracy(
 
 
 def _measured(nets: list[str], cases: list[str], write: bool) -> tuple[Any, Any]:
-    from atlas import taxonomy
     from atlas.planner.accuracy import study
     from atlas.planner.accuracy.networks import NETWORKS
 
@@ -73,14 +72,15 @@ def _measured(nets: list[str], cases: list[str], write: bool) -> tuple[Any, Any]
         for name in names:
             if name not in known:
                 raise common.unknown(kind, name, known, f"there are {', '.join(known)}")
+    keep = write and not (nets or cases)
+    root = common.writable_root("atlas accuracy (without --no-write)") if keep else None
     chosen = nets or list(NETWORKS), cases or list(study.CASES)
     try:
         with common.bar(study.parts(*chosen)) as progress:
             rows = study.study(*chosen, progress)
     except LaunchError as error:
         raise Wrong(f"{error.summary}; nothing was saved", 1) from None
-    if write and not (nets or cases):
-        root = taxonomy.find_root()
+    if root:
         common.say(f"wrote {study.keep(root, rows).relative_to(root)}")
     return rows, study.summary(rows)
 

@@ -58,8 +58,7 @@ def calibrate(
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        install = 'pip install -c constraints.txt -e ".[run]"'
-        raise Wrong(f"measuring needs torch: {install}")
+        raise Wrong(f"measuring needs torch: {common.install('run')}")
     _check(out)
     from atlas.planner.calibrate import machine, measure
 
