@@ -207,3 +207,130 @@ def random_state_held(
     """
     neurons = chunk(hidden, tensor_ranks, rank % tensor_ranks)
     return (2 * neurons * width + width) * itemsize
+
+
+# Sequence parallelism: T/p tokens between the blocks
+
+
+@formula
+def sequence_parallel_volume(
+    ranks: Ranks,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends when the collectives are rings: those of all-reduces.
+
+    Source: Korthikanti et al. 2022, section 4.2.2: four pairs of a reduce-scatter and
+    an all-gather per layer, in place of four all-reduces; p divides the tokens.
+    """
+    return 8 * layers * (ranks - 1) * (tokens // ranks) * batch * width * itemsize
+
+
+@formula
+def sequence_parallel_own_volume(
+    ranks: Ranks,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    itemsize: Positive,
+) -> int:
+    """The same, with what enters a block gathered once more in backward.
+
+    Source: Korthikanti et al. 2022, section 4.2.2: an extra all-gather, two per layer.
+    """
+    return 10 * layers * (ranks - 1) * (tokens // ranks) * batch * width * itemsize
+
+
+@formula
+def sequence_parallel_summed(layers: Count, width: Positive, itemsize: Positive) -> int:
+    """Bytes handed to all-reduce: gradients of two norms and two biases per layer.
+
+    Source: derived; Korthikanti et al. 2022 do not mention them.
+    """
+    return 6 * layers * width * itemsize
+
+
+@formula
+def block_inside(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    heads: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes kept inside attention and perceptron: of this rank's heads and neurons.
+
+    Source: Korthikanti et al. 2022, section 4.1, without its dropout masks: queries,
+    keys, values and the output of attention, the neurons before and after the GELU,
+    one number for each pair of tokens and head, and here one byte for the causal mask.
+    """
+    own_heads = chunk(heads, ranks, rank)
+    numbers = 4 * own_heads * (width // heads) + 2 * chunk(4 * width, ranks, rank)
+    pairs = own_heads * tokens * tokens
+    kept = batch * (tokens * numbers + pairs) * itemsize
+    return layers * (kept + tokens * tokens)
+
+
+@formula
+def tensor_parallel_activations(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    heads: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes kept for backward: input and output of two norms are whole on every rank.
+
+    Source: Korthikanti et al. 2022, equation 2: the 10 of 10 + 24/t, less two masks.
+    """
+    inside = block_inside(ranks, rank, layers, batch, tokens, width, heads, itemsize)
+    return inside + layers * batch * tokens * (4 * width + 4) * itemsize
+
+
+@formula
+def sequence_parallel_activations(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    heads: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes kept for backward, where the gathered inputs of both blocks are kept.
+
+    Source: derived from Korthikanti et al. 2022, section 4.2.2.
+    """
+    inside = block_inside(ranks, rank, layers, batch, tokens, width, heads, itemsize)
+    between = tokens // ranks * (2 * width + 4) + tokens * 2 * width
+    return inside + layers * batch * between * itemsize
+
+
+@formula
+def sequence_parallel_own_activations(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    batch: Count,
+    tokens: Count,
+    width: Positive,
+    heads: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes kept for backward, where a rank keeps its own tokens of the inputs.
+
+    Source: Korthikanti et al. 2022, equation 4: all of it a t-th, less the masks.
+    """
+    inside = block_inside(ranks, rank, layers, batch, tokens, width, heads, itemsize)
+    return inside + layers * batch * tokens // ranks * (4 * width + 4) * itemsize
