@@ -25,7 +25,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 from torch.optim import AdamW
@@ -47,8 +46,7 @@ class Unit(zero_2.Unit):
 
     def move(self, room: Tensor) -> None:
         """Make the parameters views of a room that others use too."""
-        place = room.view(torch.uint8)[: self.weights.nbytes]
-        self.weights = place.view(self.weights.dtype)
+        self.weights = room[: len(self.weights)]
         vector_to_parameters(self.weights, self.parameters)
 
 
@@ -71,10 +69,12 @@ class Zero3(nn.Module):
             #: Shared weights are left to the module that contains all users.
             own = [p for p in child.parameters() if users[p] == 1]
             self.units += gathered(child, own)
-        #: The largest unit's memory is the room in which all take turns.
-        places = [unit.weights for unit in self.units]
-        for unit in self.units:
-            unit.move(max(places, key=lambda place: place.nbytes))
+        rooms = dict[Any, Tensor]()
+        #: The largest unit's memory is the room in which all take turns. But
+        #: a layer needs its frozen weights beside those that learn.
+        for unit in sorted(self.units, key=lambda unit: -len(unit.weights)):
+            kind = unit.shard.dtype, unit.shard.requires_grad
+            unit.move(rooms.setdefault(kind, unit.weights))
         rest = [p for p in module.parameters() if users[p] != 1]
         self.units += gathered(module, rest)
         self.shards = nn.ParameterList(unit.shard for unit in self.units)

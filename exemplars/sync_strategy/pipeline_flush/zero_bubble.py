@@ -77,7 +77,7 @@ class Halves(Stage):
         self.micro, self.due = 0, dict[int, list[Due]]()
         self.made = defaultdict[int, list[tuple[nn.Module, Tensor]]](list)
         for layer in self.layers.modules():
-            if [*layer.parameters(recurse=False)]:
+            if any(p.requires_grad for p in layer.parameters(recurse=False)):
                 layer.register_forward_hook(self.note)
 
     def note(self, layer: nn.Module, _: Any, y: Tensor) -> None:
@@ -110,8 +110,9 @@ class Halves(Stage):
             own = [
                 t for t in layer.parameters(recurse=False) if t.requires_grad
             ]
-            #: Adds to the gradients of these weights, and of no others.
-            torch.autograd.backward(y, dy, inputs=own)
+            #: Adds to the gradients of these weights, and of no others. The
+            #: graph stays: the way to a weight of another layer may share it.
+            torch.autograd.backward(y, dy, retain_graph=True, inputs=own)
 
 
 def train(
