@@ -305,6 +305,13 @@ def browser(s: nox.Session) -> None:
     run(s, "atlas", "pytest", "-m", "browser", *s.posargs, CHROMIUM=chromium())
 
 
+@session
+def screenshots(s: nox.Session) -> None:
+    """Photograph the most important views, light, dark and on a phone."""
+    shots = ["python", "tests/browser/screenshots.py", *s.posargs]
+    run(s, "atlas", *shots, CHROMIUM=chromium())
+
+
 def chromium() -> str:
     """The path of a Chromium, installed first if we may."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
