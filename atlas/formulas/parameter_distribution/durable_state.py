@@ -53,3 +53,42 @@ def snapshot_torn() -> int:
     Source: derived: the digest fits no other content than the whole.
     """
     return 0
+
+
+# Resharded checkpoint: equal layers, each a square matrix and a bias, and momenta, all
+# cut by rows. The random state is the same on every rank
+
+
+@formula
+def reshard_written(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    width: Count,
+    itemsize: Positive,
+    random_bytes: Count,
+) -> int:
+    """Bytes that one of p replicas writes: its share of the rows, and of the rest.
+
+    Source: derived: weights and momenta, and the state of one random generator.
+    """
+    rows = chunk(width, ranks, rank)
+    common = chunk(random_bytes, ranks, rank)
+    return 2 * layers * rows * (width + 1) * itemsize + common
+
+
+@formula
+def reshard_read(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    width: Count,
+    itemsize: Positive,
+    random_bytes: Count,
+) -> int:
+    """Bytes that a rank reads if all ranks share each layer: its rows, and no more.
+
+    Source: derived: the rows of every matrix and bias, cut into p chunks.
+    """
+    rows = chunk(width, ranks, rank)
+    return 2 * layers * rows * (width + 1) * itemsize + random_bytes
