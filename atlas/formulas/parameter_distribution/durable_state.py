@@ -92,3 +92,51 @@ def reshard_read(
     """
     rows = chunk(width, ranks, rank)
     return 2 * layers * rows * (width + 1) * itemsize + random_bytes
+
+
+# Peer-memory checkpoint: weights and momentum, padded until p divides them. In the run,
+# copies are made at the start, three times later, and after two crashes, in which first
+# the first k - 1 of all ranks die, then the first k - 1 of the last k
+
+
+@formula
+def peer_sent(
+    ranks: Ranks, elements: Count, itemsize: Positive, copies: Positive
+) -> int:
+    """Bytes that all ranks send to keep and to bring back copies.
+
+    Source: derived: k - 1 copies of every shard, six times; 2(k - 1) shards of dead.
+    """
+    shard = 2 * -(-elements // ranks) * itemsize
+    return (6 * ranks + 2) * (copies - 1) * shard
+
+
+@formula
+def peer_killed(ranks: Ranks, rank: Rank, copies: Positive) -> int:
+    """Workers of this rank that are killed, in two crashes.
+
+    Source: derived: the first k - 1 ranks die, and later the first k - 1 of the last k.
+    """
+    first = 1 if rank < copies - 1 else 0
+    later = 1 if ranks - copies <= rank else 0
+    return first + (later if rank < ranks - 1 else 0)
+
+
+@formula
+def peer_safe() -> int:
+    """Sets of k - 1 ranks whose death loses a shard.
+
+    Source: Wang et al. 2023 (GEMINI): k copies on k machines.
+    """
+    return 0
+
+
+@formula
+def peer_fatal(ranks: Ranks, copies: Positive) -> int:
+    """Sets of k ranks whose death loses a shard: whole groups, or neighbors on a ring.
+
+    Source: derived; Wang et al. 2023 (GEMINI): groups, and a ring of the last ones.
+    """
+    groups = ranks // copies
+    rest = ranks % copies
+    return groups if rest == 0 else groups - 1 + copies + rest
