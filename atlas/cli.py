@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "atlas.commands.show:show",
     "compare": "atlas.commands.compare:compare",
     "run": "atlas.commands.run:run",
+    "judge": "atlas.commands.judge:judge",
     "check": "atlas.commands.check:check",
     "meter": "atlas.commands.meter:meter",
     "race": "atlas.commands.race:race",

@@ -143,6 +143,29 @@ def record(
     return made
 
 
+def add(
+    root: Path, technique: Technique, run: dict[str, Any], made: dict[str, Any]
+) -> Path:
+    """A run on NCCL that some launcher made, beside those on other numbers of ranks."""
+    old = read(root, "nccl", technique.id)
+    if old is not None and stale(root, technique, old):
+        old = None
+    runs = [r for r in (old["runs"] if old else []) if r["p"] != run["p"]]
+    runs = sorted([*runs, _tidy(run, shown=False)], key=lambda r: int(r["p"]))
+    versions = {**made["versions"], "torch": made["versions"]["torch"].split("+")[0]}
+    return write(
+        root,
+        {
+            "technique": technique.id,
+            "backend": "nccl",
+            "recorded": datetime.now(UTC).date().isoformat(),
+            "source": source_hash(root, technique),
+            "versions": versions,
+            "runs": runs,
+        },
+    )
+
+
 def _counts(technique: Technique, mode: str) -> list[int]:
     if mode == "dry":
         return list(technique.dry)

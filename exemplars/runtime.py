@@ -4,9 +4,9 @@
         with world() as w:
             main(w)
 
-`world` joins the group that torchrun made; the device comes from
-torch.accelerator and the backend from the device, so the same file runs on
-gloo and on NCCL. `w.check` compares with a reference, and remembers; nothing
+`world` joins the group that torchrun or Slurm's srun made, or takes part in
+one that is there already; the device comes from torch.accelerator and the
+backend from the device, so the same file runs on gloo and on NCCL. `w.check` compares with a reference, and remembers; nothing
 is raised until `world` ends, so no rank leaves its peers in a collective.
 
 In a dry run one process pretends to be rank r of any number: what is sent is
@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from atlas import gathered, launchers
 from atlas.clock import Clock, constant, jitter, one_pauses, one_slow
 from atlas.held import Held
 from atlas.ledger import Category, Ledger
@@ -46,6 +47,10 @@ Tensors = Tensor | Sequence[Tensor]
 #: A claim, what is checked for it, and the reference, if it has one.
 Watch = Callable[[str, list[Tensor], list[Tensor]], None]
 FAR = sys.float_info.max  # an error beyond all bounds; JSON knows no infinity
+
+
+class ClaimsFailError(AssertionError):
+    """Some checks failed, in a group whose processes are not ours to end."""
 
 
 class Refused(ValueError):
@@ -79,6 +84,7 @@ class World:
     )
     watch: Watch | None = None  # is told of what is checked, if anyone asks
     ledger: Ledger | None = None
+    module: str = ""  # of the exemplar, where `run` has called it
 
     def require(self, holds: bool, otherwise: str) -> None:
         """Refuse, in one line, what cannot work."""
@@ -239,6 +245,7 @@ def report(
 def run(w: World, main: Callable[..., None], **sizes: Any) -> None:
     """Call an exemplar's main with these sizes; the others are its defaults."""
     w.sizes = {**defaults(main), **sizes}
+    w.module = main.__module__
     main(w, **sizes)
 
 
@@ -304,13 +311,12 @@ def _device(local_rank: int, dry: bool) -> torch.device:
 
 @contextlib.contextmanager
 def world(timeout: float | None = None) -> Iterator[World]:
-    """The group that torchrun made; the process ends with the block."""
-    if "RANK" not in os.environ:
-        spec = sys.modules["__main__"].__spec__
-        module = spec.name if spec else sys.argv[0]
-        sys.exit(
-            f"start it with: torchrun --standalone --nproc-per-node 4 -m {module}"
-        )
+    """The group that the launcher made; the process ends with the block."""
+    if dist.is_initialized():
+        with _attend() as w:
+            yield w
+        return
+    _ask_launcher()
     die_with_parent(os.getppid())
     stacks_on_signal(sys.stderr)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -328,6 +334,7 @@ def world(timeout: float | None = None) -> Iterator[World]:
             if rank == 0:
                 print(_where(w), flush=True)
             yield w
+            _keep(w)
     except Refused as refusal:
         #: All ranks refuse a wrong size; a missing device, only who lacks it.
         if rank == 0 or not dist.is_initialized():
@@ -337,12 +344,64 @@ def world(timeout: float | None = None) -> Iterator[World]:
     _leave(0 if all(c.ok for c in w.checks.values()) else 1)
 
 
+def _ask_launcher() -> None:
+    """Take a rank from whoever started this process, or say how to start it."""
+    try:
+        said = launchers.found()
+    except launchers.LauncherError as wrong:
+        sys.exit(str(wrong))
+    if said is None:
+        line = "start it with: torchrun --standalone --nproc-per-node 4 -m"
+        sys.exit(f"{line} {_main_module()}")
+    os.environ.update(said)
+
+
+def _main_module() -> str:
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec else sys.argv[0]
+
+
+@contextlib.contextmanager
+def _attend() -> Iterator[World]:
+    """Take part in a group that someone else made and will end."""
+    device = torch.device("cpu")
+    found = torch.accelerator.current_accelerator(True)
+    if found is not None and f"{found.type}:" in dist.get_backend_config():
+        index = torch.accelerator.current_device_index()
+        device = torch.device(found.type, index)
+    w = World(dist.get_rank(), dist.get_world_size(), device)
+    _current.append(w)
+    try:
+        if w.rank == 0:
+            print(_where(w), flush=True)
+        yield w
+        _keep(w)
+        dist.all_reduce(torch.zeros((), device=device))  # all are done
+    finally:
+        _current.pop()
+    _say(w)
+    bad = [claim for claim, c in w.checks.items() if not c.ok]
+    if bad:
+        raise ClaimsFailError(f"rank {w.rank}: {', '.join(bad)} failed")
+
+
+def _keep(w: World) -> None:
+    """Write what all ranks found where the environment asks for it."""
+    path = os.environ.get(gathered.VARIABLE)
+    if not path:
+        return
+    started = sys.modules["__main__"]
+    if not w.module and hasattr(started, "main"):
+        w.sizes, w.module = defaults(started.main), _main_module()
+    gathered.keep(path, w.module, w.outcome(), w.device)
+
+
 def _where(w: World) -> str:
     """On what it runs: a fallback to the CPU should not look like NCCL."""
     here = int(os.environ.get("LOCAL_WORLD_SIZE", w.size))
     ranks = f"{w.size} ranks" if w.size > 1 else "1 rank"
     nodes = f" on {w.size // here} nodes" if w.size > here else ""
-    kind, backend = w.device.type, str(dist.get_backend())
+    kind, backend = w.device.type, gathered.backend_of(w.device.type)
     if kind == "cuda":
         kind = torch.cuda.get_device_name(w.device)
         backend += " " + ".".join(map(str, torch.cuda.nccl.version()))

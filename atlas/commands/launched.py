@@ -23,6 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from atlas import launchers
 from atlas.commands.common import Wrong
 from atlas.commands.meter import finish, read
 
@@ -53,11 +54,15 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 def place() -> tuple[int, int]:
     """This process among all: its rank, and how many there are."""
-    names = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
-    for rank, size in names:
-        if rank in os.environ and size in os.environ:
-            return int(os.environ[rank]), int(os.environ[size])
-    raise Wrong("no launcher started this process; on this machine: atlas meter SCRIPT")
+    try:
+        said = launchers.found()
+    except launchers.LauncherError as wrong:
+        raise Wrong(str(wrong)) from None
+    if said is None:
+        here = "on this machine: atlas meter SCRIPT"
+        raise Wrong(f"no launcher started this process; {here}")
+    os.environ.update(said)  # the script asks for RANK, whoever started it
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def main(given: list[str]) -> None:
@@ -77,7 +82,7 @@ def _metered(asked: argparse.Namespace, rank: int, ranks: int) -> dict[str, Any]
     from atlas.meter.journal import Journal
     from atlas.yours import Here, Ran, Script, ScriptError
     from atlas.yours.events import events
-    from atlas.yours.place import main_module
+    from atlas.yours.place import give, main_module
     from atlas.yours.report import report
     from atlas.yours.script import execute
     from atlas.yours.steps import steps
@@ -87,8 +92,7 @@ def _metered(asked: argparse.Namespace, rank: int, ranks: int) -> dict[str, Any]
         script.check()
     except ScriptError as error:
         raise Wrong(str(error)) from None
-    sys.argv = [str(script.path), *script.arguments]
-    sys.path.insert(0, str(script.path.resolve().parent))
+    give(script)
     start = time.monotonic()
     with _folder() as folder:
         kept = folder / "journal"

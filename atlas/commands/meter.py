@@ -54,6 +54,14 @@ WriteOption = Annotated[
 CompareOption = Annotated[
     bool, typer.Option("--compare", help="Compare two reports written with --json.")
 ]
+FromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Report what ranks inside `with metered(FOLDER)` wrote there.",
+        metavar="FOLDER",
+    ),
+]
 EmulateOption = Annotated[
     bool,
     typer.Option(
@@ -74,6 +82,7 @@ def meter(
     expect: ExpectOption = None,
     write_expected: WriteOption = None,
     compare: CompareOption = False,
+    from_: FromOption = None,
     emulate_gpu: EmulateOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -92,14 +101,20 @@ def meter(
     atlas meter --compare before.json after.json
     atlas meter --write-expected bytes.json train.py
     atlas meter --expect bytes.json train.py
+    atlas meter --from run
     """
     if compare:
         _compare(given or [])
         return
-    if not given:
+    if from_ and given:
+        raise Wrong(f"--from {from_} and {given[0]}: give only one")
+    if not given and not from_:
         raise Wrong("which script? atlas meter train.py")
     expected = read(expect) if expect else None
-    made = _metered(given, ranks, timeout, emulate_gpu, quiet)
+    if from_:
+        made = _collected(from_)
+    else:
+        made = _metered(given or [], ranks, timeout, emulate_gpu, quiet)
     finish(made, json, html, expected, expect, write_expected)
 
 
@@ -147,6 +162,23 @@ def _metered(
             1,
         )
     return made
+
+
+def _collected(folder: Path) -> dict[str, Any]:
+    """The report of functions that some other program ran as ranks."""
+    from atlas.yours import ScriptError, elsewhere
+    from atlas.yours.events import events
+    from atlas.yours.report import report
+
+    try:
+        ran = elsewhere.read(folder)
+        hosts = elsewhere.hosts(folder)
+    except ScriptError as error:
+        raise Wrong(str(error)) from None
+    if not ran.well:
+        raise _trouble(ran, 0.0)
+    typer.echo(", ".join(f"{host} ({n})" for host, n in hosts.items()), err=True)
+    return report(ran) | {"events": events(ran.journals)}
 
 
 def _tell(rank: int, line: str) -> None:
@@ -274,7 +306,7 @@ def _hold(
     found = changes(expected, made)
     if found:
         raise Wrong("\n".join([f"not as {name} says:", *found]), 1)
-    common.out().print(f"as {name} says")
+    typer.echo(f"as {name} says")  # a path is not to be folded
 
 
 def _compare(given: list[str]) -> None:

@@ -116,9 +116,9 @@ def run(
         _give_up(error, chosen, verbose)
     verdicts = judge(technique, found)
     if json:
-        common.print_json(_plain(technique, chosen, found, verdicts))
+        common.print_json(plain(technique, chosen, found, verdicts))
     else:
-        _print(technique, chosen, found, verdicts, all_ranks)
+        show(technique, chosen, found, verdicts, all_ranks)
     if failed(verdicts):
         raise typer.Exit(1)
 
@@ -189,9 +189,10 @@ def _give_up(error: LaunchError, mutant: Mutant | None, verbose: bool) -> None:
 # What is printed
 
 
-def _plain(
+def plain(
     t: Technique, mutant: Mutant | None, found: dict[str, Any], verdicts: list[Verdict]
 ) -> dict[str, Any]:
+    """A judged run as JSON has it."""
     return {
         "technique": t.id,
         "mutant": mutant.id if mutant else None,
@@ -207,13 +208,14 @@ def _plain(
     }
 
 
-def _print(
+def show(
     t: Technique,
     mutant: Mutant | None,
     found: dict[str, Any],
     verdicts: list[Verdict],
     all_ranks: bool,
 ) -> None:
+    """The table of claims, and what follows from it."""
     from rich.text import Text
 
     console = common.out()

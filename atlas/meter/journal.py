@@ -128,11 +128,20 @@ class Journal:
         name = str(group.group_name)
         if not self.groups:
             self.store = c10d._get_default_store()
-            self.write("rank", rank=dist.get_rank(), backend=dist.get_backend())
+            self.write("rank", rank=dist.get_rank(), backend=_backends(group))
         if name not in self.groups:
             self.groups[name] = dist.get_process_group_ranks(group)
             self.write("members", group=name, ranks=self.groups[name])
         return name
+
+
+def _backends(group: dist.ProcessGroup) -> str:
+    """The backend; where the script named none, each device has its own."""
+    name = str(dist.get_backend(group))
+    if name != "undefined":
+        return name
+    pairs = dist.get_backend_config(group).split(",")
+    return " and ".join(dict.fromkeys(pair.partition(":")[2] for pair in pairs))
 
 
 def _partners(call: Call, op: str, group: dist.ProcessGroup) -> dict[str, int]:

@@ -20,8 +20,7 @@ def prepare(script: Script, folder: Path) -> dict[str, Any]:
     """Make this process what torchrun would have started; the main module's names."""
     os.setpgid(0, 0)  # what the script starts is ended with it
     os.chdir(script.folder)
-    sys.argv = [str(script.path), *script.arguments]
-    sys.path.insert(0, str(script.path.resolve().parent))
+    give(script)
     random.seed()  # a fork has its parent's state: ranks would draw the same
     if "numpy" in sys.modules:
         import numpy
@@ -30,6 +29,12 @@ def prepare(script: Script, folder: Path) -> dict[str, Any]:
     _meet_by_file(folder)
     _refuse_ranks_of_its_own(script)
     return main_module(script)
+
+
+def give(script: Script) -> None:
+    """Its arguments, and the modules beside it."""
+    sys.argv = [str(script.path), *script.arguments]
+    sys.path.insert(0, str(script.path.resolve().parent))
 
 
 def main_module(script: Script) -> dict[str, Any]:
