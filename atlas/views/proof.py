@@ -233,6 +233,9 @@ def _spread(values: Iterable[Any]) -> str:
 
 
 def _value(claim: Claim, mine: Sequence[Verdict]) -> str:
+    """What was measured; of a claim that nobody has run, what is predicted."""
+    if claim.kind == "bound" and (measured := _spread(v.measured for v in mine)):
+        return measured
     if claim.kind in COUNTED:
         return _spread(v.predicted for v in mine) or NO_FIGURE
     errors = [v.measured for v in mine]
@@ -275,7 +278,7 @@ def _verdict(claim: Claim, mine: Sequence[Verdict], state: str) -> str:
     if claim.kind == "exact":
         return "= measured, exactly"
     if claim.kind == "bound":
-        return f"✓ measured {_spread(v.measured for v in mine)}"
+        return f"✓ the limit is {_spread(v.predicted for v in mine)}"
     return "✓ on every rank" if len(mine) > 1 else "✓ holds"
 
 

@@ -9,6 +9,9 @@ pytestmark = pytest.mark.browser
 
 RING = "communication-pattern/collective/ring-all-reduce/"
 PIPELINE = "sync-strategy/pipeline-flush/one-f-one-b/"
+TREES = "communication-pattern/collective/double-binary-tree/"
+#: How wide what scrolls is, and how much of it is seen.
+INNER = "e => [e.scrollWidth, e.clientWidth]"
 
 
 def now(figure: Any) -> float:
@@ -181,6 +184,25 @@ def test_on_a_phone_only_the_picture_scrolls(watched: Callable[..., Any]) -> Non
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    inner = "e => [e.scrollWidth, e.clientWidth]"
-    wide, room = figure.locator(".replay-scroll").evaluate(inner)
+    figure.get_by_role("button", name="Zoom in").click()
+    wide, room = figure.locator(".replay-scroll").evaluate(INNER)
     assert wide > room
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("view", [TREES, PIPELINE])
+def test_the_whole_run_fits_until_one_zooms_in(
+    watched: Callable[..., Any], view: str
+) -> None:
+    figure = replay(watched(view, viewport={"width": 1180, "height": 900}).page)
+    picture = figure.locator(".replay-scroll")
+    wide, room = picture.evaluate(INNER)
+    assert wide <= room
+    zoom = figure.get_by_role("button", name="Zoom in")
+    zoom.click()
+    wide, room = picture.evaluate(INNER)
+    assert wide > room
+    assert zoom.get_attribute("aria-pressed") == "true"
+    zoom.click()
+    wide, room = picture.evaluate(INNER)
+    assert wide <= room

@@ -4,7 +4,7 @@
 ;(() => {
   "use strict"
   const NS = "http://www.w3.org/2000/svg"
-  const TOP = 44, LEAST = 560, MOST = 4200, EDGE = 8
+  const TOP = 44, LEAST = 560, MOST = 4200, EDGE = 8, ROUND = 14, SMALL = 280
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches
 
   const svg = (tag, attrs, parent, text) => {
@@ -83,6 +83,7 @@
       this.views = this.scene.modes.map((_, i) => view(this.scene, i))
       this.most = Math.max(1, ...this.said, ...this.moved(this.views[0], Infinity))
       this.mode = 0
+      this.fits = true
       this.speed = 1
       this.playing = 0
       this.controls()
@@ -123,7 +124,17 @@
         b.addEventListener("click", () => this.show(i))
         return b
       })
+      this.zoom = button("Zoom in", "Zoom in: wider than the page, with every label", () => this.enlarge())
+      this.zoom.className = "replay-zoom"
       this.figure.querySelector(".replay-stage").after(bar)
+    }
+
+    // The whole run at a glance, or as wide as its labels need.
+    enlarge() {
+      this.fits = !this.fits
+      this.layout()
+      this.seek(this.now)
+      this.follow()
     }
 
     show(mode) {
@@ -140,7 +151,8 @@
       this.seek(this.now)
     }
 
-    width() {
+    // As wide as its labels need.
+    natural() {
       const v = this.view, fit = w => Math.round(Math.min(MOST, Math.max(LEAST, this.room, w)))
       if (this.rounds) return fit(76 * v.end)
       const long = v.spans.map(s => s.e - s.s).filter(d => d > 0).sort((a, b) => a - b)
@@ -148,6 +160,14 @@
       const sizes = v.spans.map(s => (s.label || s.name).length).sort((a, b) => a - b)
       const label = Math.max(16, 7 * (sizes[Math.floor(sizes.length * 0.9)] || 2) + 8)
       return fit(label * v.end / (short || 1))
+    }
+
+    // To fit, a round may shrink to a few pixels, and a run of blocks to a phone's width.
+    width() {
+      const needed = this.natural(), least = this.rounds ? ROUND * this.view.end : SMALL
+      this.zoom.hidden = needed <= Math.max(this.room, least) + 2
+      this.zoom.setAttribute("aria-pressed", !this.fits)
+      return this.fits ? Math.round(Math.min(needed, Math.max(this.room, least))) : needed
     }
 
     x(t) { return EDGE + t / (this.view.end || 1) * (this.wide - 2 * EDGE) }
@@ -219,10 +239,11 @@
       const what = m.label ? ` (${m.label})` : ""
       const g = this.part(root, m, `rank ${m.src} to rank ${m.dst}${what}: ${thousands(m.bytes)} bytes`)
       if (chip) {
-        svg("rect", { class: `chip c${m.color}`, x: x1 + 2, y: y1 - 11, width: 22, height: 22, rx: 4 }, g)
-        svg("text", { class: "on", x: x1 + 13, y: y1 + 4 }, g, m.label.slice(-3))
-        x1 += 25
-        x2 -= 6
+        const size = Math.min(22, Math.max(6, 0.5 * (x2 - x1)))
+        svg("rect", { class: `chip c${m.color}`, x: x1 + 2, y: y1 - size / 2, width: size, height: size, rx: 4 }, g)
+        if (size >= 15) svg("text", { class: "on", x: x1 + 2 + size / 2, y: y1 + 4 }, g, m.label.slice(size < 22 ? -2 : -3))
+        x1 += size + 3
+        x2 -= Math.min(6, size / 4)
       }
       const line = svg("line", { class: `message c${m.color}`, x1, y1, x2, y2 }, g)
       const dot = svg("circle", { class: `message c${m.color}`, cx: x2, cy: y2, r: 3.5 }, g)
