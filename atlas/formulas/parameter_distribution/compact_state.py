@@ -78,3 +78,49 @@ def mixed_precision_lost() -> int:
     Source: Micikevicius et al. 2018, section 3.2.
     """
     return 0
+
+
+# Selective recomputation: transformer layers; a product of an m x k with a k x n matrix
+# takes 2mnk operations
+
+
+@formula
+def selective_kept(
+    layers: Count,
+    tokens: Count,
+    local_batch: Count,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes of activations when forward ends, without those inside the attention.
+
+    Source: derived; Korthikanti et al. 2022, section 4.1, without its other dropouts,
+    with the mean and deviation of two norms, which it neglects.
+    """
+    return layers * local_batch * tokens * (16 * width + 4) * itemsize
+
+
+@formula
+def selective_saved(
+    layers: Count,
+    tokens: Count,
+    local_batch: Count,
+    heads: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes inside the attention: softmax, its mask, and what the mask leaves.
+
+    Source: Korthikanti et al. 2022, section 4.1: 5 a s^2 b at 2 bytes.
+    """
+    return layers * local_batch * heads * tokens * tokens * (2 * itemsize + 1)
+
+
+@formula
+def selective_flops(
+    layers: Count, tokens: Count, local_batch: Count, width: Count
+) -> int:
+    """Operations that are computed again: two products in every layer.
+
+    Source: derived: scores and their product with the values, once forward.
+    """
+    return 4 * layers * local_batch * tokens * tokens * width
