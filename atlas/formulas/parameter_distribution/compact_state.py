@@ -1,6 +1,6 @@
 """Formulas of parameter-distribution/compact-state: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, formula
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
 
 # Activation checkpointing
 
@@ -124,3 +124,35 @@ def selective_flops(
     Source: derived: scores and their product with the values, once forward.
     """
     return 4 * layers * local_batch * tokens * tokens * width
+
+
+# Eight-bit optimizer: shards of whole blocks; the last blocks may be padding
+
+
+@formula
+def eight_bit_state(ranks: Ranks, elements: Count, scale_block: Positive) -> int:
+    """Bytes of a rank's moments: a byte per element and 4 per block, twice.
+
+    Source: Dettmers et al. 2021, section 2: block-wise quantization.
+    """
+    blocks = -(-elements // (scale_block * ranks))
+    return 2 * blocks * (scale_block + 4)
+
+
+@formula
+def eight_bit_differ(elements: Count) -> int:
+    """Weights that may come out differently, if shards cut through blocks.
+
+    Source: derived: any element of a block whose largest element is elsewhere.
+    """
+    return elements
+
+
+@formula
+def eight_bit_cut(ranks: Ranks, elements: Count, scale_block: Positive) -> int:
+    """Weights that must differ: one, if an even share is no whole number of blocks.
+
+    Source: derived: of the two parts of a block, one lacks its largest element.
+    """
+    share = -(-elements // ranks)
+    return 1 if ranks > 1 and share % scale_block > 0 else 0
