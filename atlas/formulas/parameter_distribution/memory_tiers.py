@@ -1,7 +1,8 @@
 """Formulas of parameter-distribution/memory-tiers: bytes, rounds, memory, time."""
 
 from atlas.formulas.parameter_distribution.sharded import zero_3_shard
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.parts import chunk
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 # Offloaded optimizer: the model is one vector, padded until p divides it
 
@@ -72,3 +73,39 @@ def spill_down(elements: Count, itemsize: Positive) -> int:
     Source: derived; one layer is resident, as in Pudipeddi et al. 2020.
     """
     return elements * itemsize
+
+
+# Activation swapping: equal layers, a matrix and a tanh each, on a rank's share of rows
+
+
+@formula
+def swap_bytes(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    width: Count,
+    batch: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes of activations that leave the device: the input, and every layer's output.
+
+    Source: derived; Rhu et al. 2016 (vDNN), which moves the inputs of layers.
+    """
+    return (layers + 1) * chunk(batch, ranks, rank) * width * itemsize
+
+
+@formula
+def swap_back(
+    ranks: Ranks,
+    rank: Rank,
+    layers: Count,
+    width: Count,
+    batch: Count,
+    itemsize: Positive,
+    ahead: Count,
+) -> int:
+    """Most bytes of activations that are back at once: the one in use, and the next.
+
+    Source: derived; Rhu et al. 2016 (vDNN) brings up one layer ahead.
+    """
+    return (min(ahead, layers) + 1) * chunk(batch, ranks, rank) * width * itemsize
