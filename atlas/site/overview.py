@@ -21,7 +21,8 @@ LADDER = BACKENDS
 def state(ctx: Context, t: Technique, backend: str) -> tuple[str, str]:
     """How a technique stands on a rung: a class, and the words for it."""
     if not ctx.sizes(t.id, backend):
-        return "none", "not yet run"
+        applies = backend != "dry" or t.dry
+        return "none", "not yet run" if applies else "does not apply"
     if ctx.stale(t.id, backend):
         return "old", "recorded from an older source"
     if not all_hold(ctx, t, backend):

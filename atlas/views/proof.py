@@ -130,6 +130,8 @@ def badges(ctx: Context, t: Technique) -> list[Badge]:
 
 def _ran(ctx: Context, t: Technique, backend: str, name: str) -> Badge:
     sizes = ctx.sizes(t.id, backend)
+    if not sizes and backend == "dry" and not t.dry:
+        return Badge(f"{name}: does not apply", "note")
     if not sizes:
         return Badge(f"{name}: not yet run", "warn")
     if not all_hold(ctx, t, backend):
