@@ -109,3 +109,45 @@ def swap_back(
     Source: derived; Rhu et al. 2016 (vDNN) brings up one layer ahead.
     """
     return (min(ahead, layers) + 1) * chunk(batch, ranks, rank) * width * itemsize
+
+
+# Offload to NVMe: master weight and two moments of a shard, padded, in a file
+
+
+@formula
+def nvme_read(ranks: Ranks, elements: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes that a rank reads: three numbers per parameter of its shard, each step.
+
+    Source: Rajbhandari et al. 2021 (ZeRO-Infinity), section 5; in one precision.
+    """
+    return 3 * steps * zero_3_shard(ranks, elements) * itemsize
+
+
+@formula
+def nvme_written(
+    ranks: Ranks, elements: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank writes: as many as it reads, and the state it begins with.
+
+    Source: Rajbhandari et al. 2021 (ZeRO-Infinity), section 5; in one precision.
+    """
+    return 3 * (steps + 1) * zero_3_shard(ranks, elements) * itemsize
+
+
+@formula
+def nvme_budget(budget: Count) -> int:
+    """Most bytes of state that may be in memory at once.
+
+    Source: the reader's choice.
+    """
+    return budget
+
+
+@formula
+def nvme_piece(ranks: Ranks, elements: Count, itemsize: Positive, budget: Count) -> int:
+    """Bytes of state in memory at once: of as many parameters as fit.
+
+    Source: derived; a piece is never cut, and never larger than the shard.
+    """
+    fitting = budget // (3 * itemsize)
+    return 3 * itemsize * min(fitting, zero_3_shard(ranks, elements))
