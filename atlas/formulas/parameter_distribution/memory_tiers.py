@@ -151,3 +151,142 @@ def nvme_piece(ranks: Ranks, elements: Count, itemsize: Positive, budget: Count)
     """
     fitting = budget // (3 * itemsize)
     return 3 * itemsize * min(fitting, zero_3_shard(ranks, elements))
+
+
+# Out-of-core data parallelism: square layers, a multiple of a block's. The inputs of
+# the last blocks stay on the device, all others are swapped
+
+
+@formula
+def out_of_core_work(
+    width: Count, local_batch: Count, itemsize: Positive, block_layers: Positive
+) -> int:
+    """Most bytes on the device for one block: weights, gradients, activations.
+
+    Source: derived: backward is in the first layer of the block, with all gradients of
+    weights, or in the last, with all activations.
+    """
+    weight = width * width * itemsize
+    activation = local_batch * width * itemsize
+    first = 2 * block_layers * weight + 5 * activation
+    last = (block_layers + 1) * weight + (block_layers + 4) * activation
+    return max(first, last)
+
+
+@formula
+def out_of_core_kept(
+    layers: Count,
+    width: Positive,
+    local_batch: Positive,
+    itemsize: Positive,
+    block_layers: Positive,
+    budget: Count,
+) -> int:
+    """Inputs of blocks that stay on the device: one, and what else the budget allows.
+
+    Source: derived; Wahib et al. 2020 (KARMA): what fits is not swapped.
+    """
+    work = out_of_core_work(width, local_batch, itemsize, block_layers)
+    room = (budget - work) // (local_batch * width * itemsize)
+    return min(layers // block_layers, 1 + room)
+
+
+@formula
+def out_of_core_budget(budget: Count) -> int:
+    """Most bytes that may be on the device at once.
+
+    Source: the reader's choice.
+    """
+    return budget
+
+
+@formula
+def out_of_core_resident(
+    layers: Count,
+    width: Positive,
+    local_batch: Positive,
+    itemsize: Positive,
+    block_layers: Positive,
+    budget: Count,
+) -> int:
+    """Bytes on the device at once: those of one block, and the other inputs that stay.
+
+    Source: derived.
+    """
+    others = (
+        out_of_core_kept(layers, width, local_batch, itemsize, block_layers, budget) - 1
+    )
+    work = out_of_core_work(width, local_batch, itemsize, block_layers)
+    return work + others * local_batch * width * itemsize
+
+
+@formula
+def out_of_core_swapped(
+    layers: Count,
+    width: Positive,
+    local_batch: Positive,
+    itemsize: Positive,
+    block_layers: Positive,
+    budget: Count,
+) -> int:
+    """Bytes of activations that one step swaps: inputs of blocks that do not stay.
+
+    Source: derived; Wahib et al. 2020 (KARMA).
+    """
+    swapped = layers // block_layers - out_of_core_kept(
+        layers, width, local_batch, itemsize, block_layers, budget
+    )
+    return swapped * local_batch * width * itemsize
+
+
+@formula
+def out_of_core_down(
+    layers: Count,
+    width: Positive,
+    local_batch: Positive,
+    itemsize: Positive,
+    block_layers: Positive,
+    budget: Count,
+    steps: Count,
+) -> int:
+    """Bytes that go down: swapped inputs, and every gradient.
+
+    Source: derived; Wahib et al. 2020 (KARMA): the host updates.
+    """
+    gradients = layers * width * width * itemsize
+    return steps * (
+        out_of_core_swapped(layers, width, local_batch, itemsize, block_layers, budget)
+        + gradients
+    )
+
+
+@formula
+def out_of_core_up(
+    layers: Count,
+    width: Positive,
+    local_batch: Positive,
+    itemsize: Positive,
+    block_layers: Positive,
+    budget: Count,
+    steps: Count,
+) -> int:
+    """Bytes that come up: swapped inputs, and all weights, forward and backward.
+
+    Source: derived; Wahib et al. 2020 (KARMA).
+    """
+    weights = layers * width * width * itemsize
+    return steps * (
+        out_of_core_swapped(layers, width, local_batch, itemsize, block_layers, budget)
+        + 2 * weights
+    )
+
+
+@formula
+def out_of_core_payload(
+    layers: Count, width: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes of gradients that a host hands to all-reduce.
+
+    Source: derived: every gradient once per step.
+    """
+    return steps * layers * width * width * itemsize
