@@ -27,7 +27,7 @@ from atlas.timeline import (
 COLOURS = 8  # c0 to c7 in the style sheet; the one after them is gray
 #: Things drawn of the run, and of a mutant's: what a page of 900 KB can carry. A
 #: longer trace is cut, and the caption says so.
-LIMIT, LIMIT_OF_MUTANT = 230, 70
+LIMIT, LIMIT_OF_MUTANT = 450, 60
 Json = dict[str, Any]
 Block = tuple[int, float, float]  # rank, start, end
 

@@ -239,7 +239,7 @@
       const what = m.label ? ` (${m.label})` : ""
       const g = this.part(root, m, `rank ${m.src} to rank ${m.dst}${what}: ${thousands(m.bytes)} bytes`)
       if (chip) {
-        const size = Math.min(22, Math.max(6, 0.5 * (x2 - x1)))
+        const size = Math.min(22, Math.max(6, 0.5 * (this.x(1) - this.x(0))))
         svg("rect", { class: `chip c${m.color}`, x: x1 + 2, y: y1 - size / 2, width: size, height: size, rx: 4 }, g)
         if (size >= 15) svg("text", { class: "on", x: x1 + 2 + size / 2, y: y1 + 4 }, g, m.label.slice(size < 22 ? -2 : -3))
         x1 += size + 3
