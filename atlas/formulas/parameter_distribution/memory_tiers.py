@@ -290,3 +290,78 @@ def out_of_core_payload(
     Source: derived: every gradient once per step.
     """
     return steps * layers * width * width * itemsize
+
+
+# Shard alternator parallelism: chains of equal models. A shard is a square matrix, and
+# takes 1 second forward and 3 backward; all devices share one memory of the host
+
+
+@formula
+def alternator_chain(shards: Count, steps: Count) -> int:
+    """Seconds of one model alone, on however many devices.
+
+    Source: derived: shards wait for one another, forward 1 and backward 3.
+    """
+    return 4 * steps * shards
+
+
+@formula
+def alternator_makespan(
+    ranks: Ranks, models: Count, shards: Count, steps: Count
+) -> float:
+    """Most seconds of all models together: work over p, and a chain's end alone.
+
+    Source: derived: while a device is idle, each chain that is not done has its turn.
+    """
+    chain = alternator_chain(shards, steps)
+    return (models * chain + (ranks - 1) * chain) / ranks
+
+
+@formula
+def alternator_least(
+    ranks: Ranks, models: Positive, shards: Count, steps: Count
+) -> float:
+    """Fewest seconds of all models together, by any schedule.
+
+    Source: derived: no less than one chain, nor than all work over p.
+    """
+    chain = alternator_chain(shards, steps)
+    return max(chain, models * chain / ranks)
+
+
+@formula
+def alternator_resident(width: Count, batch: Count, itemsize: Positive) -> int:
+    """Most bytes on a device at once: one shard, its gradient and update, activations.
+
+    Source: derived: four tensors of the size of a shard, and five activations.
+    """
+    return (4 * width * width + 5 * batch * width) * itemsize
+
+
+@formula
+def alternator_shard(width: Count, itemsize: Positive) -> int:
+    """Bytes of a shard, its gradient, and its new weights.
+
+    Source: derived: all there at once, when a device updates.
+    """
+    return 3 * width * width * itemsize
+
+
+@formula
+def alternator_moved(
+    models: Count,
+    shards: Count,
+    steps: Count,
+    width: Count,
+    batch: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes between the host and all devices.
+
+    Source: derived: in a step each shard comes up twice and goes down once, with two
+    activations forward and three backward; the first input goes down before.
+    """
+    weight = width * width
+    activation = batch * width
+    step = shards * (3 * weight + 5 * activation) + activation
+    return models * steps * step * itemsize
