@@ -20,11 +20,13 @@ is counted by nobody: the dead cannot tell, and the living would tell of half a
 collective.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
@@ -243,6 +245,7 @@ def _work(pipe: Connection, crew: Crew, where: tuple[str, int]) -> None:
     #: Makes torch's pool of threads anew, which a fork leaves broken. Backward
     #: passes on several devices would do so at the same time, and abort.
     torch.set_num_threads(1)
+    inherited = _files()
     store = crew._connect(*where)
     worker = crew.make(*crew.args)
     while True:
@@ -256,12 +259,30 @@ def _work(pipe: Connection, crew: Crew, where: tuple[str, int]) -> None:
             continue
         error, value, counts = _call(getattr(worker, name), args)
         if error and any(echo in error for echo in ECHOES):
-            #: Closes the sockets now, for which another survivor may wait.
-            dist.destroy_process_group()
+            _leave(inherited, where[1])
             error = None
         _send(pipe, (error, value, counts))
         if error:
             return
+
+
+def _leave(inherited: set[int], store: int) -> None:
+    """End the connections of a broken group now: other survivors wait for it.
+
+    To destroy the group may not be enough: messages that are still open hold it.
+    """
+    for fd in _files() - inherited:
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(fd)) as end,
+        ):
+            if end.getpeername()[1] != store:
+                end.shutdown(socket.SHUT_RDWR)
+    dist.destroy_process_group()
+
+
+def _files() -> set[int]:
+    return {int(fd) for fd in os.listdir("/dev/fd")}
 
 
 def _call(named: Any, args: Any) -> Any:

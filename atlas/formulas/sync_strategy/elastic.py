@@ -1,7 +1,7 @@
 """Formulas of sync-strategy/elastic: deaths, bytes, time."""
 
 from atlas.formulas.parts import chunk
-from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
+from atlas.formulas.ranges import Amount, Count, Positive, Rank, Ranks, formula
 
 # Quorum step: workers are killed in turn, the last rank's first, then rank 0's. Each
 # misses some steps and is back before the next one dies
@@ -89,3 +89,93 @@ def rescaling_makespan(
     fewer = (grow - fall) * -(-logical // half)
     after = (steps - grow) * -(-logical // (half + 1))
     return before + fewer + after
+
+
+# Adaptive rerouting: pipelines of s stages train together. The last stage of the last
+# one dies, then, of two pipelines, the stage before it of the other; peers take over
+
+
+@formula
+def rerouting_killed(
+    ranks: Ranks, rank: Rank, pipelines: Positive, kills: Count
+) -> int:
+    """Workers of this rank that are killed.
+
+    Source: derived: the k-th death, from 0, is k pipelines and k stages from the end.
+    """
+    stages = ranks // pipelines
+    k = stages - 1 - rank % stages
+    return 1 if k < kills and rank // stages == pipelines - 1 - k else 0
+
+
+@formula
+def rerouting_forwards(
+    ranks: Ranks,
+    rank: Rank,
+    pipelines: Positive,
+    microbatches: Positive,
+    steps: Count,
+    fall: Count,
+    kills: Count,
+) -> int:
+    """Forwards of this rank: its own micro-batches, and its part of a dead peer's.
+
+    Source: derived from Gandhi et al. 2024 (ReCycle), abstract: micro-batches go to
+    data-parallel peers; dealt in turn, each peer has an even share.
+    """
+    stages = ranks // pipelines
+    k = stages - 1 - rank % stages
+    before = min(fall + k, steps) if k < kills else steps
+    place = rank // stages
+    behind = place - 1 if place > pipelines - 1 - k else place
+    return (
+        microbatches * before
+        if rerouting_killed(ranks, rank, pipelines, kills) == 1
+        else microbatches * steps
+        + (steps - before) * chunk(microbatches, max(1, pipelines - 1), behind)
+    )
+
+
+@formula
+def rerouting_payload(
+    ranks: Ranks,
+    rank: Rank,
+    pipelines: Positive,
+    width: Count,
+    itemsize: Positive,
+    steps: Count,
+    fall: Count,
+    kills: Count,
+) -> int:
+    """Bytes handed to all-reduce: a stage's gradient and a loss, in each step lived.
+
+    Source: derived: peers have the weights already, so nothing else is exchanged.
+    """
+    stages = ranks // pipelines
+    lived = (
+        fall + stages - 1 - rank % stages
+        if rerouting_killed(ranks, rank, pipelines, kills) == 1
+        else steps
+    )
+    return lived * (width * width + width + 1) * itemsize
+
+
+@formula
+def rerouting_makespan(
+    ranks: Ranks,
+    pipelines: Positive,
+    microbatches: Positive,
+    steps: Count,
+    fall: Count,
+    forward: Amount,
+    backward: Amount,
+) -> float:
+    """Seconds of all steps: after a death, those of the peer with most micro-batches.
+
+    Source: by simulation, for up to 5 pipelines of up to 4 stages: the last stage of
+    the last one dies, and of two pipelines also the stage before it of the other.
+    """
+    stages = ranks // pipelines
+    most = microbatches + -(-microbatches // max(1, pipelines - 1))
+    slots = fall * (microbatches + stages - 1) + (steps - fall) * (most + stages - 1)
+    return slots * (forward + backward)

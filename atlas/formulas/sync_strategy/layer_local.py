@@ -114,3 +114,110 @@ def interlocking_bytes(
         * microbatches
         * activation_bytes
     )
+
+
+# Decoupled greedy learning with a buffer: block 0 stands still once, for some steps of
+# the others; block 1 replays the pairs that it has
+
+
+@formula
+def replay_goes_on(
+    ranks: Ranks, rank: Rank, steps: Count, fall: Count, pause: Count
+) -> int:
+    """Steps of this block on pairs that it has learned from before.
+
+    Source: derived: only block 1 hears nothing, and only as long as block 0 stands.
+    """
+    return min(pause, steps - fall) if rank == 1 else 0
+
+
+@formula
+def replay_oldest(
+    ranks: Ranks,
+    rank: Rank,
+    steps: Count,
+    fall: Count,
+    pause: Count,
+    capacity: Positive,
+) -> int:
+    """Most steps since a pair came that is learned from, with room for no more pairs.
+
+    Source: derived: the newest pair first, then the one before, over and over.
+    """
+    replays = replay_goes_on(ranks, rank, steps, fall, pause)
+    round_ = replays // capacity
+    return (
+        0
+        if replays == 0
+        else max(
+            replays + (replays - 1) % capacity,
+            round_ * capacity + capacity - 1 if round_ > 0 else 0,
+        )
+    )
+
+
+@formula
+def replay_buffer(
+    ranks: Ranks, rank: Rank, batch: Count, capacity: Positive, activation_bytes: Count
+) -> int:
+    """Bytes of the pairs that are kept: activations, and 8 for each label.
+
+    Source: derived from Belilovsky et al. 2020, abstract.
+    """
+    return 0 if rank == 0 else capacity * (activation_bytes + 8 * batch)
+
+
+@formula
+def replay_bytes(
+    ranks: Ranks, rank: Rank, batch: Count, steps: Count, activation_bytes: Count
+) -> int:
+    """Bytes that this block sends: a pair in every step, and nothing back.
+
+    Source: derived from Belilovsky et al. 2020, abstract.
+    """
+    return 0 if rank == ranks - 1 else steps * (activation_bytes + 8 * batch)
+
+
+@formula
+def replay_backward_bytes() -> int:
+    """Bytes that a block sends to the one below.
+
+    Source: Belilovsky et al. 2020, abstract: each block has a loss of its own.
+    """
+    return 0
+
+
+@formula
+def replay_makespan(ranks: Ranks, steps: Count, pause: Count) -> int:
+    """Seconds, if a step takes one: the slower of the first block and of the last.
+
+    Source: derived: block r begins r seconds late; only block 0 loses the pause.
+    """
+    return steps + max(pause, ranks - 1)
+
+
+# Synthetic gradients: one layer per rank, a predictor for each but the last
+
+
+@formula
+def synthetic_backward_bytes(
+    ranks: Ranks, rank: Rank, microbatches: Positive, activation_bytes: Count
+) -> int:
+    """Bytes of gradients that rank r sends back: with each next batch, for the last.
+
+    Source: derived from Jaderberg et al. 2017, section 2.1; nobody asks for the last.
+    """
+    return 0 if rank == 0 else (microbatches - 1) * activation_bytes
+
+
+@formula
+def synthetic_bytes(
+    ranks: Ranks, rank: Rank, microbatches: Positive, activation_bytes: Count
+) -> int:
+    """Bytes that rank r sends: activations onward, and gradients back.
+
+    Source: derived from Jaderberg et al. 2017, section 2.1.
+    """
+    onward = 0 if rank == ranks - 1 else microbatches
+    back = 0 if rank == 0 else microbatches - 1
+    return (onward + back) * activation_bytes
