@@ -1,6 +1,7 @@
 """What an exemplar draws and runs is what the atlas generates by that name."""
 
 from collections.abc import Iterable
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from atlas.schedule import Schedule, Work, cost, generate, peaks, problems
 from atlas.schedule.shaped import block, filled
+from exemplars.sync_strategy.elastic import adaptive_rerouting
 from exemplars.sync_strategy.pipeline_flush import (
     bidirectional_pipeline,
     dualpipe,
@@ -74,6 +76,16 @@ def test_the_blocks_of_a_v_are_those_that_the_search_starts_from(
         assert searched.makespan <= cost(ours, EQUAL).makespan
         if m >= p:
             assert cost(ours, EQUAL).idle == [f.v_shape_idle(p, slope)] * p
+
+
+@given(ranks, st.integers(0, 6))
+def test_zb_v_is_the_generated_one_and_no_rank_pauses(p: int, more: int) -> None:
+    m = 2 * p - 1 + more
+    ours = v_schedule.plan(p, m, 4)
+    assert ours.ranks == generate("zb-v", p, m).ranks
+    assert peaks(ours) == [f.v_shape_in_flight(p, 4)] * p
+    assert cost(ours, EQUAL).own_idle == [0] * p
+    assert cost(ours, EQUAL).idle == [f.v_shape_idle(p, 4)] * p
 
 
 @given(ranks, microbatches)
@@ -156,3 +168,32 @@ def test_the_block_in_the_docstring_is_that_of_v_min() -> None:
             cells[t] = (work.kind.lower() if up else work.kind) + "0"
         row = f"    rank {r}  {' '.join(cells).rstrip()}\n"
         assert row in (v_schedule.__doc__ or "")
+
+
+pipelines, stages = st.integers(2, 4), st.integers(1, 4)
+
+
+@given(pipelines, stages, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_any_deaths_that_leave_a_peer_leave_a_legal_schedule(
+    d: int, s: int, m: int, random: Random
+) -> None:
+    kept = {random.randrange(d) * s + stage for stage in range(s)}
+    living = [r for r in range(d * s) if r in kept or random.random() < 0.5]
+    schedule = adaptive_rerouting.rerouted(living, d, s, m)
+    assert problems(schedule) == []
+    assert (schedule.stages, schedule.microbatches) == (s, d * m)
+
+
+@given(pipelines, stages, st.integers(1, 8), st.integers(1, 3))
+def test_a_dead_last_stage_costs_what_its_busiest_peer_has_to_do(
+    d: int, s: int, m: int, backward: int
+) -> None:
+    """As long as whole pipelines that take over the micro-batches of one."""
+    p, seconds = d * s, {"F": 1, "B": backward}
+    deaths = [p - 1, p - 2 - s] if d == 2 < s + 1 else [p - 1]
+    for count in range(1, len(deaths) + 1):
+        living = [r for r in range(p) if r not in deaths[:count]]
+        found = cost(adaptive_rerouting.rerouted(living, d, s, m), seconds)
+        assert found.makespan == f.rerouting_makespan(p, d, m, 1, 0, 1, backward)
+    most = m + -(-m // (d - 1))
+    assert found.makespan == cost(generate("1f1b", s, most), seconds).makespan

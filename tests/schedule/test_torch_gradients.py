@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from atlas.launch import launch
 from atlas.schedule import generate
 from exemplars.runtime import World
+from exemplars.sync_strategy.pipeline_flush.dualpipe import Mixed
 from exemplars.sync_strategy.pipeline_flush.schedule_as_data import Stage, run_batch
-from exemplars.sync_strategy.pipeline_flush.zero_bubble import Halves
 from exemplars.workload import Task, equal_layers
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ OURS = {
     "ScheduleInterleaved1F1B": "interleaved-1f1b",
     "ScheduleInterleavedZeroBubble": "zb-h1",
     "ScheduleZBVZeroBubble": "zb-v",
-    "ScheduleDualPipeV": "v-half",  # the same stages; our DualPipe-V is not run
+    "ScheduleDualPipeV": "dualpipe-v",
 }
 
 
@@ -33,7 +33,7 @@ def furthest(w: World, name: str) -> float:
     task = Task(
         "rows", lambda: equal_layers(plan.stages, WIDTH), lambda *_: (samples, labels)
     )
-    kind = Halves if plan.split else Stage
+    kind = Mixed if plan.split else Stage
     own = {s: kind(w, task, s, plan) for s in plan.held(w.rank)}
     pairs = zip(samples.split(ROWS), labels.split(ROWS), strict=True)
     run_batch(w, own, plan, list(pairs))

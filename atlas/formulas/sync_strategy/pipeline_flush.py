@@ -173,18 +173,24 @@ def zero_bubble_makespan(
     ) + zero_bubble_idle(ranks, microbatches, forward, input_gradient, weight_gradient)
 
 
-# A V: two stages per rank, one on the way down and one on the way up; its blocks as
-# they are, without the search that fills their ends
+# A V: two stages per rank, one on the way down and one on the way up; V-Min and V-Half
+# in their blocks as they are, without the search that fills their ends; ZB-V whole
 
 
 @formula
 def v_shape_in_flight(ranks: Ranks, slope: Positive) -> int:
-    """Most activations of half stages on a rank: V-Min at slope 1, V-Half at 2.
+    """Most activations of half stages on a rank: V-Min at slope 1, V-Half 2, ZB-V 4.
 
-    Source: Qi et al. 2024 (controllable memory), the authors' table: (p+4) // 3 and
-    (p+2) // 2 micro-batches.
+    Source: Qi et al. 2024 (controllable memory), the authors' table: (p+4) // 3,
+    (p+2) // 2 and p micro-batches.
     """
-    return 2 * ((ranks + 4) // 3) if slope == 1 else 2 * ((ranks + 2) // 2)
+    return (
+        2 * ((ranks + 4) // 3)
+        if slope == 1
+        else 2 * ((ranks + 2) // 2)
+        if slope == 2
+        else 2 * ranks
+    )
 
 
 @formula
@@ -201,13 +207,13 @@ def v_shape_bytes(
 
 @formula
 def v_shape_idle(ranks: Ranks, slope: Positive) -> int:
-    """Slots that a rank idles, if F, B and W take one each, for m from p on.
+    """Slots that a rank idles, if F, B and W take one each, for m from 2p-1 on.
 
-    Source: by simulation, for up to 10 ranks.
+    Source: by simulation, for up to 10 ranks; at slopes 1 and 2 also for m from p on.
     """
     return (
-        0
-        if ranks == 1
+        ranks - 1
+        if slope == 4 or ranks == 1
         else 4 * ranks - (3 if ranks % 3 == 0 else 5)
         if slope == 1
         else (7 * ranks - 4) // 2

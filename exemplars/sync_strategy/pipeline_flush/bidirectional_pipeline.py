@@ -129,8 +129,8 @@ def main(
     w: World,
     *,
     steps: int = 2,
-    batch: int = 24,
-    microbatches: int = 12,
+    batch: int = 20,
+    microbatches: int = 10,
     rate: float = 0.5,
 ) -> None:
     m, held = microbatches, Held()

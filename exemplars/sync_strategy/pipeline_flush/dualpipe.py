@@ -62,7 +62,7 @@ def in_a_v(r: int, p: int, m: int) -> Iterator[Work]:
             if word == "W":
                 yield late.popleft()
                 continue
-            kind, way = word.upper()
+            kind, way = word[0].upper(), word[1]
             i = seen[kind + way]
             seen[kind + way] += 1
             yield kind, i, int(way)
@@ -142,9 +142,10 @@ def train(
 def layers(stages: int, held: Held | None = None) -> nn.Sequential:
     """One layer of 64 units per stage, watched from outside."""
     model = equal_layers(stages, 64)
-    for layer in model if held is not None else ():
-        #: The matrix: what it made lives until W.
-        next(iter(layer.children())).register_forward_hook(held)
+    if held is not None:
+        for layer in model:
+            #: The matrix: what it made lives until W.
+            next(iter(layer.children())).register_forward_hook(held)
     return model
 
 

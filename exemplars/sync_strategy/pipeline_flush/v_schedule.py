@@ -17,14 +17,17 @@ stages to do for each, which is six slots of work, and no two fall together.
 W takes what is free. How long a micro-batch stays on a rank says how many of
 them the rank holds: (p+4) // 3 in V-Min, where a forward goes down by one
 rank per slot, and (p+2) // 2 in V-Half, where it takes two slots per rank.
-1F1B holds p on its first rank.
+1F1B holds p on its first rank. ZB-V spends that much on every rank, and none
+of them pauses between its first pass and its last: it only begins up to p-1
+slots late, and ends as early.
 
 Source: Qi et al. 2024 (Pipeline parallelism with controllable memory),
-section 3; the slots are those of the authors' code, zbv_greedy.py.
+section 3; the slots are those of the authors' code, zbv_greedy.py. ZB-V is
+from the first version of Qi et al. 2024 (Zero bubble), section 6.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,8 +79,25 @@ def v_shape(r: int, p: int, m: int, slope: int) -> Iterator[Work]:
     yield from due
 
 
+def zb_v(r: int, p: int, m: int) -> Iterator[Work]:
+    """What rank r of p does in ZB-V, in order: F0 goes down, F1 up."""
+    behind = p - 1 - r
+    steps = [("F0", 2 * behind + 1), ("F1 F0", r), ("F1 B1 W1", behind + 1)]
+    #: In the middle every rank is busy with one pass after the other.
+    steps += [("F0 B0 W0 F1 B1 W1", m - 2 * p + 1 + r)]
+    steps += [("B0 W0 F1 B1 W1", behind), ("B0 B1", r)]
+    steps += [("B0 W0", behind + 1), ("W1", r), ("W0", r)]
+    seen = Counter[str]()
+    for words, times in steps:
+        for word in words.split() * times:
+            yield word[0], seen[word], 2 * p - 1 - r if word[1] == "1" else r
+            seen[word] += 1
+
+
 def plan(p: int, m: int, slope: int) -> Schedule:
-    """The schedule of all ranks."""
+    """The schedule of all ranks: V-Min, V-Half or ZB-V, at slopes 1, 2, 4."""
+    if slope == 4:
+        return Schedule.of(zb_v(r, p, m) for r in range(p))
     return Schedule.of(v_shape(r, p, m, slope) for r in range(p))
 
 
@@ -116,18 +136,29 @@ def layers(w: World, held: Held | None = None) -> nn.Sequential:
     return model
 
 
+def check_others(
+    w: World, task: Task, truth: Callable[[], Any], slope: int, **sizes: Any
+) -> None:
+    """The same update by the two other schedules."""
+    for other in {1, 2, 4} - {slope}:
+        if sizes["microbatches"] >= w.size * (2 if other == 4 else 1):
+            *_, last = train(w, task, slope=other, **sizes)
+            weights = parameters_to_vector(last.weights).detach()
+            w.check("parameters", weights, lambda: truth()[1], 16)
+
+
 def main(
     w: World,
     *,
     steps: int = 2,
-    batch: int = 24,
-    microbatches: int = 12,
+    batch: int = 32,
+    microbatches: int = 16,
     slope: int = 2,
     rate: float = 0.5,
 ) -> None:
     m, held = microbatches, Held()
-    w.require(slope in {1, 2}, f"slope {slope}: V-Min has 1, V-Half has 2")
-    fits = m >= w.size and batch % m == 0
+    w.require(slope in {1, 2, 4}, f"slope {slope}: 1 V-Min, 2 V-Half, 4 ZB-V")
+    fits = m >= w.size * (2 if slope == 4 else 1) and batch % m == 0
     w.require(fits, f"{batch} samples, {m} micro-batches on {w.size} ranks")
     task = replace(digits, model=partial(layers, w))
     watched = replace(task, model=partial(layers, w, held))
@@ -140,6 +171,7 @@ def main(
     truth = partial(reference, w, task, plan(w.size, m, slope), **sizes)
     # A sum over micro-batches against one over the batch: rounding only.
     w.check("parameters", weights, lambda: truth()[1], 16)
+    check_others(w, task, truth, slope, microbatches=m, **sizes)
     if w.rank == 0:
         losses = weights.new_tensor([step.loss for step in seen])
         w.check("loss", losses, lambda: truth()[0], 4)
