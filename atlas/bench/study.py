@@ -28,6 +28,7 @@ Figures = dict[str, Any]
 def benches() -> dict[str, Bench]:
     """Every comparison, by technique."""
     found = [import_module(f"atlas.bench.{name}").BENCH for name in MODULES]
+    found += import_module("atlas.bench.schedules").BENCHES
     return {bench.technique: bench for bench in found}
 
 
