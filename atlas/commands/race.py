@@ -83,6 +83,7 @@ def race(
     atlas race local-parallelism:greedy local-parallelism:chunked --seeds 1
     atlas race --sweep --task digits
     atlas race --write
+    atlas race vertical-sync --write
     """
     from atlas.race import study
     from atlas.race import sweep as sweeps
@@ -91,13 +92,14 @@ def race(
         typer.echo("\n".join(NAMES))
         return
     plan = _plan(names or [], task, seeds, steps, rate, straggler)
-    narrowed = names or task or steps or rate or seeds != 3 or straggler is not None
+    narrowed = task or steps or rate or seeds != 3 or straggler is not None
     if write and (narrowed or sweep):
-        raise Wrong("--write saves only the whole study: omit names and options", 2)
+        raise Wrong("--write saves races of the whole study: omit other options", 2)
     root = common.writable_root("atlas race --write") if write else None
     tasks = plan.tasks if task else (sweeps.TASK,)
     rates = plan.grid if rate else sweeps.RATES
-    chosen = {t: rates for t in tasks} if sweep or write else {}
+    #: Of some strategies, only what is new is raced and kept.
+    chosen = {t: rates for t in tasks} if sweep or (write and not names) else {}
     try:
         made, swept = _measured(plan, chosen, races=not sweep)
     except LaunchError as error:

@@ -93,7 +93,8 @@ def run(entry: Entry, course: Course) -> dict[str, Any]:
             [samples, round(at, 3), evaluate(course.task, _keep(entry, parts))]
         )
     #: Who steps alone for a period has no stale gradient; its weights differ.
-    ages = [] if entry.period else [age for r in ranks for age in r["ages"]]
+    silent = entry.period or not entry.aged
+    ages = [] if silent else [age for r in ranks for age in r["ages"]]
     return {
         "curve": curve,
         "bytes": round(sum(r["bytes"] for r in ranks)),

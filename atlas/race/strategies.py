@@ -18,6 +18,7 @@ from exemplars.workload import Train
 
 PERIOD = 8  # steps between two meetings
 STALENESS = 2  # steps that a worker may lead the slowest by
+BUFFER = 4  # pairs of activations and labels that a layer keeps
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Entry:
     variant: str = ""
     clocked: bool = False  # whether the clock decides what is computed
     period: int | None = None  # steps that a rank takes alone
+    gradients: int = 1  # of workers, in one update
+    aged: bool = True  # whether a step tells the age of its gradient
+    microbatches: int = 1  # parts of a batch, each of which takes its part of the time
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -55,17 +59,28 @@ def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
         "rate": course.rate,
         "period": entry.period,
         "clock": course.seconds,
-        "forward": seconds / 3,
-        "backward": 2 * seconds / 3,
+        "forward": seconds / 3 / entry.microbatches,
+        "backward": 2 * seconds / 3 / entry.microbatches,
+        "microbatches": entry.microbatches,
+        "together": _steps(entry, course) // 2,
         **entry.settings,
     }
     asked = inspect.signature(entry.train).parameters
+    if "buffer" in asked:
+        offered["buffer"] = _replay()
     return {name: value for name, value in offered.items() if name in asked}
+
+
+def _replay() -> Any:
+    """An empty buffer for inputs; each run has its own."""
+    module = "exemplars.sync_strategy.layer_local.decoupled_greedy_buffer"
+    return importlib.import_module(module).Replay(BUFFER)
 
 
 def samples_of(entry: Entry, course: Course) -> int:
     """What one step has learned from: the whole batch, or what a worker pushed."""
-    return course.share * (entry.period or 1) if entry.clocked else course.batch
+    pushed = course.share * (entry.period or 1) * entry.gradients
+    return pushed if entry.clocked else course.batch
 
 
 def _steps(entry: Entry, course: Course) -> int:
@@ -105,7 +120,36 @@ ENTRIES = {
             settings={"staleness": STALENESS},
         ),
         Entry("downpour", "asynchronous.downpour", "first", clocked=True),
+        Entry(
+            "n-softsync",
+            "asynchronous.n_softsync",
+            "first",
+            clocked=True,
+            gradients=RANKS - 1,
+            settings={"splits": 1},
+        ),
+        Entry(
+            "staleness-aware-rate",
+            "asynchronous.staleness_aware_rate",
+            "first",
+            clocked=True,
+        ),
+        Entry(
+            "delay-compensated-asgd",
+            "asynchronous.delay_compensated_asgd",
+            "first",
+            clocked=True,
+            aged=False,
+        ),
         Entry("local-sgd", "periodic.local_sgd", "mean", period=PERIOD),
+        Entry("post-local-sgd", "periodic.post_local_sgd", "mean", period=PERIOD),
+        Entry(
+            "block-momentum",
+            "periodic.block_momentum",
+            "first",
+            period=PERIOD,
+            settings={"momentum": 0.75},
+        ),
         Entry("diloco", "periodic.diloco", "first", period=PERIOD),
         Entry(
             "elastic-averaging",
@@ -124,6 +168,13 @@ ENTRIES = {
         ),
         Entry("d-psgd", "consensus.d_psgd", "mean"),
         Entry("weight-stashing", "pipeline_stale.weight_stashing", "joined"),
+        Entry("vertical-sync", "pipeline_stale.vertical_sync", "joined"),
+        Entry(
+            "double-buffered-weights",
+            "pipeline_stale.double_buffered_weights",
+            "joined",
+            microbatches=RANKS,
+        ),
         *(
             Entry(
                 "local-parallelism",
@@ -133,6 +184,9 @@ ENTRIES = {
                 settings={"chunks": chunks},
             )
             for variant, chunks in (("backprop", 1), ("chunked", 2), ("greedy", RANKS))
+        ),
+        Entry(
+            "decoupled-greedy-buffer", "layer_local.decoupled_greedy_buffer", "joined"
         ),
     )
 }

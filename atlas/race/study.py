@@ -132,13 +132,19 @@ def sources(root: Path, entries: Iterable[Entry]) -> str:
 
 
 def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:
-    """Write the study; a sweep that was not made again stays."""
+    """Write the study; what was not made again stays, if its source is the same."""
     old = kept(root)
+    races = old.get("races", {}) if made else {}
+    before = {name for entries in races.values() for name in entries}
+    left = before - {entry.name for entry in plan.entries}
+    if left and old["source"] != sources(root, [ENTRIES[name] for name in before]):
+        raise RecordError(f"{PLACE} is of older exemplars: race all of them again")
+    made = {task: {**races.get(task, {}), **entries} for task, entries in made.items()}
     study = {
         "recorded": today(),
         "versions": versions(),
         "machine": {"cores": os.cpu_count()},
-        "source": sources(root, ENTRIES.values()),
+        "source": sources(root, _raced(made or old.get("races", {}))),
         "given": {
             "ranks": RANKS,
             "share": SHARE,
@@ -154,6 +160,10 @@ def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:
     text = json.dumps(study, indent=1, sort_keys=True) + "\n"
     write_text(root / PLACE, compact(text))
     return root / PLACE
+
+
+def _raced(races: Json) -> list[Entry]:
+    return [ENTRIES[name] for name in {n for found in races.values() for n in found}]
 
 
 def kept(root: Path) -> Json:

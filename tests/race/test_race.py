@@ -141,7 +141,7 @@ def test_a_claim_is_seen_only_when_the_seeds_are_apart() -> None:
             'there is no strategy in a race "downpuor": did you mean downpour?',
         ),
         (["--task", "digit"], 'there is no task "digit": did you mean digits?'),
-        (["downpour", "--write"], "--write saves only the whole study"),
+        (["--seeds", "1", "--write"], "--write saves races of the whole study"),
     ],
 )
 def test_what_cannot_be_raced_is_refused_in_one_line(
