@@ -79,7 +79,7 @@ def tied_embedding_held(
 
 @formula
 def folded_embedding_held(
-    rank: Rank, ranks: Ranks, vocabulary: Count, width: Positive, itemsize: Positive
+    ranks: Ranks, rank: Rank, vocabulary: Count, width: Positive, itemsize: Positive
 ) -> int:
     """Bytes of the embedding on a rank, where rank 0 has both ends.
 

@@ -103,7 +103,7 @@ def rerouting_killed(
 
     Source: derived: the k-th death, from 0, is k pipelines and k stages from the end.
     """
-    stages = ranks // pipelines
+    stages = max(1, ranks // pipelines)
     k = stages - 1 - rank % stages
     return 1 if k < kills and rank // stages == pipelines - 1 - k else 0
 
@@ -123,7 +123,7 @@ def rerouting_forwards(
     Source: derived from Gandhi et al. 2024 (ReCycle), abstract: micro-batches go to
     data-parallel peers; dealt in turn, each peer has an even share.
     """
-    stages = ranks // pipelines
+    stages = max(1, ranks // pipelines)
     k = stages - 1 - rank % stages
     before = min(fall + k, steps) if k < kills else steps
     place = rank // stages
@@ -151,7 +151,7 @@ def rerouting_payload(
 
     Source: derived: peers have the weights already, so nothing else is exchanged.
     """
-    stages = ranks // pipelines
+    stages = max(1, ranks // pipelines)
     lived = (
         fall + stages - 1 - rank % stages
         if rerouting_killed(ranks, rank, pipelines, kills) == 1
@@ -175,7 +175,7 @@ def rerouting_makespan(
     Source: by simulation, for up to 5 pipelines of up to 4 stages: the last stage of
     the last one dies, and of two pipelines also the stage before it of the other.
     """
-    stages = ranks // pipelines
+    stages = max(1, ranks // pipelines)
     most = microbatches + -(-microbatches // max(1, pipelines - 1))
     slots = fall * (microbatches + stages - 1) + (steps - fall) * (most + stages - 1)
     return slots * (forward + backward)
