@@ -408,7 +408,7 @@ def test_a_cycle_of_imports_is_seen() -> None:
 SESSIONS = (
     "serve docs tests nightly notebooks lint types bench record mutants gpu browser"
 )
-SESSIONS += " audit soak package"
+SESSIONS += " audit soak package screenshots"
 
 
 def test_the_sessions_are_all_there() -> None:
