@@ -11,7 +11,14 @@ from torch import Tensor
 from atlas.gpus import visible_gpus
 from atlas.launch import launch
 from atlas.race.courses import RANKS, Course, evaluate, task
-from atlas.race.strategies import ENTRIES, Entry, arguments, samples_of
+from atlas.race.strategies import (
+    ENTRIES,
+    Entry,
+    arguments,
+    duration,
+    samples_of,
+    seconds_of,
+)
 from atlas.timeline import virtual
 from exemplars.runtime import World, meter, span
 
@@ -36,14 +43,26 @@ class Looks:
                 self.seen.append((samples, flat.cpu()))
 
 
+def progress(course: Course, rank: int, steps: int) -> int:
+    """Samples that all ranks have taken when this one has taken so many steps.
+
+    Where every rank has steps of its own, it is known by the clock. What a rank has
+    after the last step for which there is time is what it has in the end.
+    """
+    end, step = duration(course, 1, first=0), course.seconds(rank, 0)
+    now = steps * step if (steps + 1) * step <= end else end
+    return round(course.samples * now / end)
+
+
 def on_rank(w: World, name: str, course: Course) -> dict[str, Any]:
     """What one rank does, and what it saw."""
     entry, samples, ages = ENTRIES[name], 0, list[int]()
     looks = Looks(course.samples / course.looks, course.looks)
     given, taken = arguments(entry, course, w.rank), samples_of(entry, course)
     with meter() as moved:
-        for step in entry.train(w, task(course), **given):
-            samples += taken
+        for count, step in enumerate(entry.train(w, task(course), **given), 1):
+            own = progress(course, w.rank, count) if entry.own else 0
+            samples = own or samples + taken
             if step.weights:  # or else another rank holds them
                 ages.append(step.age)
                 looks(samples, step.weights)
@@ -80,7 +99,8 @@ def memory(entry: Entry, course: Course) -> int:
 def run(entry: Entry, course: Course) -> dict[str, Any]:
     """Train, and judge what was seen: losses by samples and by virtual time."""
     ranks = _on_ranks(on_rank, entry.name, course)
-    times = _times([r["events"] for r in ranks])
+    events = [r["events"] for r in ranks]
+    times = _times([timed(entry, course, q, own) for q, own in enumerate(events)])
     holders = [q for q in range(RANKS) if ranks[q]["looks"]]
     if entry.kept == "first":
         holders = holders[:1]
@@ -102,6 +122,15 @@ def run(entry: Entry, course: Course) -> dict[str, Any]:
         "oldest": max(ages, default=None),
         "alone": entry.period,
     }
+
+
+def timed(entry: Entry, course: Course, rank: int, events: list[Any]) -> list[Any]:
+    """The events of a rank, its spans as long as the race says."""
+    made = []
+    for event in events:
+        says = seconds_of(entry, course, rank, event.get("name", ""))
+        made.append(event if says is None else {**event, "cost": says})
+    return made
 
 
 def _keep(entry: Entry, parts: list[Tensor]) -> Tensor:

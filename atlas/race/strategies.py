@@ -13,12 +13,17 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, cast
 
-from atlas.race.courses import RANKS, Course
+import torch
+
+from atlas.race.courses import RANKS, WIDTH, Course
 from exemplars.workload import Train
 
 PERIOD = 8  # steps between two meetings
 STALENESS = 2  # steps that a worker may lead the slowest by
 BUFFER = 4  # pairs of activations and labels that a layer keeps
+PACE = 0.01  # rate of a predictor of gradients
+WHOLE = {"gradient": 1.0, "update": 0.0}  # forward and backward are one span
+THIRDS = {"F": 1 / 3, "B": 2 / 3}  # backward takes twice as long
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Entry:
     gradients: int = 1  # of workers, in one update
     aged: bool = True  # whether a step tells the age of its gradient
     microbatches: int = 1  # parts of a batch, each of which takes its part of the time
+    takes: int = RANKS  # shares of a batch in a step, where a server takes none
+    own: bool = False  # whether ranks tell of their own steps alone, each in its time
+    #: By the name of a span, its part of a step; for those whose `train` has no clock.
+    spans: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -44,8 +53,7 @@ class Entry:
     @property
     def train(self) -> Train:
         """The exemplar's own."""
-        module = importlib.import_module(f"exemplars.sync_strategy.{self.module}")
-        return cast(Train, module.train)
+        return cast(Train, _of(self).train)
 
 
 def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
     seconds = course.seconds(rank, 0)
     offered: dict[str, Any] = {
         "steps": _steps(entry, course),
-        "duration": duration(course, entry.period or 1),
+        "duration": duration(course, entry.period or 1, first=0 if entry.own else 1),
         "batch": course.batch,
         "local_batch": course.share,
         "rate": course.rate,
@@ -63,18 +71,21 @@ def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
         "backward": 2 * seconds / 3 / entry.microbatches,
         "microbatches": entry.microbatches,
         "together": _steps(entry, course) // 2,
+        "warmup": _steps(entry, course) // 10,
         **entry.settings,
     }
     asked = inspect.signature(entry.train).parameters
     if "buffer" in asked:
-        offered["buffer"] = _replay()
+        offered["buffer"] = _of(entry).Replay(BUFFER)
+    if "predictor" in asked:
+        nothing = torch.zeros(*2 * [WIDTH[course.task]], dtype=torch.double)
+        offered["predictor"] = _of(entry).Predictor(nothing, PACE)
     return {name: value for name, value in offered.items() if name in asked}
 
 
-def _replay() -> Any:
-    """An empty buffer for inputs; each run has its own."""
-    module = "exemplars.sync_strategy.layer_local.decoupled_greedy_buffer"
-    return importlib.import_module(module).Replay(BUFFER)
+def _of(entry: Entry) -> Any:
+    """The exemplar, for what each run needs one of: a buffer, a predictor."""
+    return importlib.import_module(f"exemplars.sync_strategy.{entry.module}")
 
 
 def samples_of(entry: Entry, course: Course) -> int:
@@ -83,21 +94,25 @@ def samples_of(entry: Entry, course: Course) -> int:
     return pushed if entry.clocked else course.batch
 
 
+def seconds_of(entry: Entry, course: Course, rank: int, span: str) -> float | None:
+    """What a span takes, if the race says so and not the exemplar."""
+    part = entry.spans.get(span)
+    return None if part is None else part * course.seconds(rank, 0)
+
+
 def _steps(entry: Entry, course: Course) -> int:
     """Steps in which all samples are taken; a server takes none itself."""
-    if entry.technique == "stale-synchronous-parallel":
-        return -(-course.steps * RANKS // (RANKS - 1))
-    return course.steps
+    return -(-course.steps * RANKS // entry.takes)
 
 
-def duration(course: Course, period: int) -> float:
-    """The seconds in which three workers have taken all the samples.
+def duration(course: Course, period: int, first: int = 1) -> float:
+    """The seconds in which the workers, from this rank on, have taken all the samples.
 
     A worker's samples count when a period of steps is done.
     """
     turns = -(-course.samples // (course.share * period))
     ends: list[float] = []
-    for q in range(1, RANKS):
+    for q in range(first, RANKS):
         steps = accumulate(course.seconds(q, i) for i in range(turns * period))
         ends += [*steps][period - 1 :: period]
     return sorted(ends)[turns - 1]
@@ -117,7 +132,23 @@ ENTRIES = {
             "bounded_staleness.stale_synchronous_parallel",
             "first",
             clocked=True,
+            takes=RANKS - 1,
             settings={"staleness": STALENESS},
+        ),
+        Entry(
+            "backup-workers",
+            "synchronous.backup_workers",
+            "first",
+            clocked=True,
+            gradients=RANKS - 2,
+            takes=RANKS - 2,
+            settings={"backups": 1},
+        ),
+        Entry(
+            "large-batch-scaling",
+            "synchronous.large_batch_scaling",
+            "first",
+            spans=WHOLE,
         ),
         Entry("downpour", "asynchronous.downpour", "first", clocked=True),
         Entry(
@@ -141,6 +172,14 @@ ENTRIES = {
             clocked=True,
             aged=False,
         ),
+        Entry(
+            "asynchronous-gossip",
+            "asynchronous.asynchronous_gossip",
+            "mean",
+            clocked=True,
+            own=True,
+            aged=False,
+        ),
         Entry("local-sgd", "periodic.local_sgd", "mean", period=PERIOD),
         Entry("post-local-sgd", "periodic.post_local_sgd", "mean", period=PERIOD),
         Entry(
@@ -151,6 +190,7 @@ ENTRIES = {
             settings={"momentum": 0.75},
         ),
         Entry("diloco", "periodic.diloco", "first", period=PERIOD),
+        Entry("streaming-diloco", "periodic.streaming_diloco", "first", period=PERIOD),
         Entry(
             "elastic-averaging",
             "periodic.elastic_averaging",
@@ -167,8 +207,17 @@ ENTRIES = {
             settings={"alpha": 0.9 / (RANKS - 1)},
         ),
         Entry("d-psgd", "consensus.d_psgd", "mean"),
+        Entry("push-sum", "consensus.push_sum", "mean", spans=WHOLE),
+        Entry("rotating-partners", "consensus.rotating_partners", "mean", spans=WHOLE),
+        Entry("gpipe", "pipeline_flush.gpipe", "joined", microbatches=RANKS),
         Entry("weight-stashing", "pipeline_stale.weight_stashing", "joined"),
         Entry("vertical-sync", "pipeline_stale.vertical_sync", "joined"),
+        Entry(
+            "weight-prediction",
+            "pipeline_stale.weight_prediction",
+            "joined",
+            spans=THIRDS,
+        ),
         Entry(
             "double-buffered-weights",
             "pipeline_stale.double_buffered_weights",
@@ -186,7 +235,25 @@ ENTRIES = {
             for variant, chunks in (("backprop", 1), ("chunked", 2), ("greedy", RANKS))
         ),
         Entry(
+            "local-parallelism-overlapping",
+            "layer_local.local_parallelism_overlapping",
+            "joined",
+        ),
+        Entry(
+            "interlocking-backprop",
+            "layer_local.interlocking_backprop",
+            "joined",
+            spans=THIRDS,
+            settings={"window": 2},
+        ),
+        Entry(
             "decoupled-greedy-buffer", "layer_local.decoupled_greedy_buffer", "joined"
+        ),
+        Entry(
+            "synthetic-gradients",
+            "layer_local.synthetic_gradients",
+            "joined",
+            spans=THIRDS,
         ),
     )
 }

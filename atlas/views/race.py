@@ -34,6 +34,69 @@ CLAIMS = (
     ),
 )
 
+#: Lines of one plot: what they are called together, and the families they are from.
+GROUPS = (
+    (
+        "With a server, or a barrier",
+        ("synchronous", "bounded-staleness", "asynchronous"),
+    ),
+    ("Alone for a while, or with neighbors", ("periodic", "consensus")),
+    ("In a pipeline", ("pipeline-flush", "pipeline-stale")),
+    ("With losses of their own", ("layer-local",)),
+)
+BASELINE = "bsp-synchronous-sgd"  # is in every plot
+#: Which end alike, and why.
+TIES = (
+    (
+        ("bsp-synchronous-sgd", "gpipe", "local-parallelism:backprop"),
+        "They make the same updates. What differs is where the layers are, and so the "
+        "time: a pipeline of four stages fills and drains at every step.",
+    ),
+    (
+        ("weight-stashing", "vertical-sync"),
+        "On one micro-batch per step, a stage's weights are as old under both: what "
+        "vertical sync adds is that all stages use one version of them.",
+    ),
+)
+#: Exemplars of this axis that train and are not raced.
+LEFT_OUT = {
+    "adaptive-rerouting": "its workers die",
+    "elastic-rescaling": "its workers come and go",
+    "quorum-step": "its workers die",
+    "federated-averaging": "each client repeats its own samples, not those of the race",
+    "hogwild": "it needs shared memory, and its slow motion takes turns",
+    "gradient-accumulation": "it is synchronous SGD on the same batch",
+    "token-weighted-mean": "with equal numbers of tokens, it is synchronous SGD",
+    "bidirectional-pipeline": "it is synchronous SGD in another order, as GPipe is",
+    "dualpipe": "it is synchronous SGD in another order, as GPipe is",
+    "interleaved-one-f-one-b": "it is synchronous SGD in another order, as GPipe is",
+    "message-driven-scheduling": "it is synchronous SGD in another order, as GPipe is",
+    "one-f-one-b": "it is synchronous SGD in another order, as GPipe is",
+    "schedule-as-data": "it is synchronous SGD in another order, as GPipe is",
+    "token-level-pipeline": "it is synchronous SGD in another order, as GPipe is",
+    "v-schedule": "it is synchronous SGD in another order, as GPipe is",
+    "zero-bubble": "it is synchronous SGD in another order, as GPipe is",
+}
+
+
+def groups(ctx: Context, entries: Json) -> list[tuple[str, list[str]]]:
+    """Names by group, the baseline first in each."""
+    families = {
+        n: ctx.atlas.techniques[e["technique"]].family for n, e in entries.items()
+    }
+    made = []
+    for title, chosen in GROUPS:
+        names = [n for n in entries if families[n] in chosen and n != BASELINE]
+        if names:
+            made.append((title, [n for n in (BASELINE,) if n in entries] + names))
+    return made
+
+
+def tied(entries: Json, names: Sequence[str]) -> bool:
+    """Whether they end alike with equal ranks, to what the table shows."""
+    ends = [entries[n]["equal"]["curve"][-1][2] for n in names if n in entries]
+    return len(ends) > 1 and max(ends) - min(ends) < 0.001
+
 
 def study(ctx: Context) -> Json | None:
     """The kept study, or None."""
