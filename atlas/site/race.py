@@ -42,9 +42,9 @@ def section(ctx: Context) -> Iterator[str]:
         f"its own best rate of one grid ({grid}), chosen on a seed of its own; lines "
         f"are means over {seeds} other seeds, bands the lowest and the highest. "
         "Bulk-synchronous SGD is in every plot, to compare with. Time is virtual: a "
-        "rank's step lasts one second and messages nothing, so what is seen is waiting and staleness, not a network. Where a server is "
-        "needed, one of the ranks serves. Choose a line in the legend to hide it. "
-        "`atlas race` runs it again."
+        "rank's step lasts one second and messages nothing, so what is seen is waiting "
+        "and staleness, not a network. Where a server is needed, one of the ranks "
+        "serves. Choose a line in the legend to hide it. `atlas race` runs it again."
     )
     if found["source"] != source(ctx, found):
         yield "*Recorded from an older source of the exemplars.*"
