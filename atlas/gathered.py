@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from atlas.launchers import FORMAT, VARIABLE
 
-__all__ = ["backend_of", "gather", "keep", "place"]
+__all__ = ["VARIABLE", "backend_of", "gather", "keep", "place"]
 
 
 def place(device: torch.device, backend: str) -> dict[str, Any]:
