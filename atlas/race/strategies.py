@@ -61,7 +61,9 @@ def arguments(entry: Entry, course: Course, rank: int) -> dict[str, Any]:
     seconds = course.seconds(rank, 0)
     offered: dict[str, Any] = {
         "steps": _steps(entry, course),
-        "duration": duration(course, entry.period or 1, first=0 if entry.own else 1),
+        "duration": duration(
+            course, entry.period or 1, entry.gradients, first=0 if entry.own else 1
+        ),
         "batch": course.batch,
         "local_batch": course.share,
         "rate": course.rate,
@@ -105,12 +107,14 @@ def _steps(entry: Entry, course: Course) -> int:
     return -(-course.steps * RANKS // entry.takes)
 
 
-def duration(course: Course, period: int, first: int = 1) -> float:
+def duration(course: Course, period: int, gradients: int = 1, first: int = 1) -> float:
     """The seconds in which the workers, from this rank on, have taken all the samples.
 
-    A worker's samples count when a period of steps is done.
+    A worker's samples count when a period of steps is done, and in an update of
+    several gradients when the last of them is there.
     """
-    turns = -(-course.samples // (course.share * period))
+    updates = -(-course.samples // (course.share * period * gradients))
+    turns = updates * gradients
     ends: list[float] = []
     for q in range(first, RANKS):
         steps = accumulate(course.seconds(q, i) for i in range(turns * period))

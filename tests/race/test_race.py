@@ -40,9 +40,15 @@ def test_a_server_is_given_the_time_that_its_workers_need() -> None:
     assert duration(SHORT, period=1) == 16
     assert duration(replace(SHORT, straggler=True), period=1) == 21
     assert duration(SHORT, period=8) == 16  # twice eight steps of each
+    few = replace(SHORT, steps=10)
+    assert duration(few, period=1) == 14  # 40 shares of three workers
+    assert duration(few, period=1, gradients=4) == 14
+    assert duration(few, period=1, gradients=9) == 15  # five updates
 
 
-@pytest.mark.parametrize("ground", study.TASKS)
+@pytest.mark.parametrize(
+    "ground", ["digits", pytest.param("characters", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("entry", NAMES)
 def test_every_strategy_takes_all_the_samples(entry: str, ground: Name) -> None:
     course = replace(SHORT, task=ground, rate=0.03, straggler=True)
