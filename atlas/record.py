@@ -99,8 +99,10 @@ def read(root: Path, backend: str, name: str) -> dict[str, Any] | None:
 
 
 def stale(root: Path, technique: Technique, record: dict[str, Any]) -> bool:
-    """Whether the exemplar has changed since it was measured."""
-    return bool(record["source"] != source_hash(root, technique))
+    """Whether the exemplar has changed since, or a mutant was added or taken away."""
+    tried = {m["id"] for m in record["mutants"]} if "mutants" in record else None
+    other = tried is not None and tried != {m.id for m in technique.mutants}
+    return other or bool(record["source"] != source_hash(root, technique))
 
 
 Progress = Callable[[str], None]

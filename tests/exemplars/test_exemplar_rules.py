@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atlas.mutants.parts import Parts, is_given, makes_a_task, parts
+from atlas.record import read, stale
 from atlas.site.annotate import annotate
 from atlas.taxonomy import Technique, load
 
@@ -23,6 +24,24 @@ each = pytest.mark.parametrize("technique", WRITTEN, ids=lambda t: t.id)
 
 def text_of(technique: Technique) -> str:
     return (ROOT / technique.exemplar).read_text(encoding="utf-8")
+
+
+# --- records
+
+
+@pytest.mark.parametrize("mode", ["gloo", "dry", "emulated"])
+@each
+def test_a_record_is_of_the_present_exemplar(technique: Technique, mode: str) -> None:
+    """Else its page says so; `atlas record` makes it again."""
+    found = read(ROOT, mode, technique.id)
+    if mode == "dry" and not technique.dry:
+        assert found is None
+        return
+    assert found is not None
+    assert not stale(ROOT, technique, found)
+    if mode == "gloo":
+        without = {**found, "mutants": found["mutants"][1:]}
+        assert stale(ROOT, technique, without)
 
 
 # --- size
