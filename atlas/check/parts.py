@@ -114,9 +114,9 @@ def _alone(p: int, name: str, wanted: Any, emulate: bool) -> Outcome:
 def _joined(ranks: Sequence[Outcome]) -> Outcome:
     """One outcome of the ranks' own; what some refuse and others do is broken."""
     first = ranks[0]
-    bad = next((o for o in ranks if not o.ok), None)
-    if bad is not None:
-        return bad
+    bad = [o for o in ranks if not o.ok]
+    if bad:  # a rank that only stopped with the others has nothing to say
+        return next((o for o in bad if o.says), bad[0])
     if len({o.kind for o in ranks}) > 1:
         says = "some ranks refuse it and others do not"
         return Outcome(first.case, first.ranks, "broken", says)
@@ -176,7 +176,7 @@ def _describe(
     except Exception as error:
         last = traceback.format_exception_only(error)[-1].strip()
         return f"{part} cannot be imported: {last}\n{traceback.format_exc()}"
-    if not callable(found) and contract != "compressor":
+    if known.called and not callable(found):
         return f"{part} is not callable: {contract} checks {known.fits}"
     return [c.name for c in known.cases], list(known.ranks), known.says
 

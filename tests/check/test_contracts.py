@@ -52,6 +52,19 @@ RIGHT: list[tuple[str, str, dict[str, Any], bool]] = [
         {"bucket": 16, "levels": 15},
         True,
     ),
+    ("column-row", f"{PARTS}:SplitPair", {}, True),
+    ("column-row", f"{PARTS}:dtensor_pair", {}, True),
+    ("vocabulary-parallel-loss", f"{PARTS}:exemplar_loss", {}, True),
+    ("attention", f"{PARTS}:ring", {}, True),
+    ("attention", f"{PARTS}:zigzag_ring", {"layout": "zigzag"}, False),
+    ("attention", f"{PARTS}:gathered", {}, False),
+    ("attention", f"{PARTS}:gathered", {"causal": "0"}, False),
+    ("pipeline", f"{PARTS}:gpipe_runner", {}, True),
+    ("pipeline", f"{PARTS}:Torch1F1B", {}, True),
+    ("parameter-server", f"{PARTS}:ShardedServer", {}, True),
+    ("parameter-server", f"{PARTS}:CentralServer", {}, False),
+    ("checkpoint", f"{PARTS}:ExemplarCheckpoint", {}, True),
+    ("checkpoint", f"{PARTS}:TorchCheckpoint", {}, True),
     ("compressor", f"{PARTS}:HalfRing", {}, True),
     ("pipeline-schedule", f"{PIPELINE}.gpipe:gpipe", {}, True),
     ("pipeline-schedule", f"{PIPELINE}.one_f_one_b:one_f_one_b", {}, True),
@@ -89,6 +102,31 @@ WRONG: list[tuple[str, str, str, int, str, bool]] = [
         True,
     ),
     ("fully-sharded", "ShardsNothing", "a plain module", 2, "nothing is sharded", True),
+    ("column-row", "NoSumBackward", "12 units between", 2, "input's gradient", True),
+    ("column-row", "BiasEverywhere", "12 units between", 2, "the output", False),
+    ("vocabulary-parallel-loss", "own_words_only", "48 words", 2, "the loss", True),
+    (
+        "vocabulary-parallel-loss",
+        "gathers_logits",
+        "768 words",
+        2,
+        "bytes together",
+        True,
+    ),
+    ("attention", "attends_to_its_own", "24 tokens", 2, "rank's k", False),
+    ("attention", "keeps_no_gradient", "24 tokens", 2, "this rank's k", True),
+    ("attention", "gathers_permuted", "24 tokens", 1, "this rank's k", False),
+    ("pipeline", "LastMicrobatchOnly", "4 micro-batches", 1, "layer 0", True),
+    ("parameter-server", "LosesGradients", "one round", 2, "pulled weights", True),
+    (
+        "checkpoint",
+        "OnlyFirstRankSaves",
+        "tensors",
+        2,
+        "is not among what is loaded",
+        False,
+    ),
+    ("checkpoint", "PadsTornFiles", "a torn file", 1, "cut in half", True),
     ("compressor", "NoFeedback", "ones", 1, "nothing carries the error", True),
     (
         "pipeline-schedule",
@@ -135,7 +173,7 @@ def test_a_right_part_keeps_its_contract(
 def test_a_wrong_part_shows_its_smallest_case(
     contract: str, part: str, case: str, ranks: int, says: str
 ) -> None:
-    found = check_part(f"{PARTS}:{part}", contract)
+    found = check_part(f"{PARTS}:{part}", contract, ranks=range(1, ranks + 1))
     assert not found.holds
     assert found.smallest
     assert (found.smallest.case, found.smallest.ranks) == (case, ranks)

@@ -41,6 +41,7 @@ class Contract:
     cases: Sequence[Case]
     ranks: Sequence[int] = (1, 2, 3, 4)
     options: Sequence[str] = field(default=())  # of ours; the others are the part's
+    called: bool = True  # or else the part is an object with methods
 
 
 def close(

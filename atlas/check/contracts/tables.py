@@ -216,5 +216,6 @@ CONTRACTS = (
             for name in ("ones", "negative", "random", "one large entry")
         ],
         ranks=(1,),
+        called=False,
     ),
 )

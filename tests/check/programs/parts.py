@@ -1,11 +1,42 @@
 """Parts for the contracts: right ones in shapes of strangers, and wrong ones."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.nn.functional import all_gather
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+
+from exemplars.parameter_distribution.durable_state import (
+    resharded_checkpoint as resharded,
+)
+from exemplars.parameter_distribution.inter_layer.layer_partition import Part
+from exemplars.parameter_distribution.intra_layer import (
+    tensor_parallel_column_row as tensor_parallel,
+)
+from exemplars.parameter_distribution.intra_layer import (
+    vocabulary_parallel_cross_entropy as vocabulary,
+)
+from exemplars.parameter_distribution.parameter_server import (
+    sharded_parameter_server as servers,
+)
+from exemplars.parameter_distribution.within_sample.ring_attention import (
+    RingAttention,
+    zigzag,
+)
+from exemplars.sync_strategy.pipeline_flush.gpipe import run_batch
 
 # Right
 
@@ -53,7 +84,302 @@ class HalfRing:
         return sent
 
 
+class SplitPair(nn.Module):
+    """The exemplar's two cuts and its two ends."""
+
+    def __init__(self, whole: nn.Sequential) -> None:
+        super().__init__()
+        r, p = dist.get_rank(), dist.get_world_size()
+        mine = torch.arange(whole[0].out_features).tensor_split(p)[r]
+        self.up = tensor_parallel.outputs(whole[0], mine)
+        self.down = tensor_parallel.inputs(whole[2], mine)
+        self.bias = whole[2].bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.gelu(self.up(tensor_parallel.Enter.apply(x)))
+        y: Tensor = tensor_parallel.Leave.apply(self.down(hidden)) + self.bias
+        return y
+
+
+def dtensor_pair(pair: nn.Sequential) -> nn.Module:
+    mesh = init_device_mesh(
+        next(pair.parameters()).device.type, (dist.get_world_size(),)
+    )
+    return parallelize_module(
+        pair, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    )
+
+
+def counts(t: Tensor, dim: int) -> list[int]:
+    """How long this dimension is on every rank."""
+    mine = torch.tensor([t.shape[dim]], device=t.device)
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    return [int(n) for n in every]
+
+
+def exemplar_loss(logits: Tensor, target: Tensor) -> Tensor:
+    sizes = counts(logits, -1)
+    first = sum(sizes[: dist.get_rank()])
+    made: Tensor = vocabulary.Loss.apply(logits, target, first, sum(sizes), 0.0)
+    return made
+
+
+def ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    tokens = sum(counts(q, -2))
+    held = list(torch.arange(tokens).tensor_split(dist.get_world_size()))
+    made: Tensor = RingAttention.apply(q[0], k[0], v[0], held)
+    return made[None]
+
+
+def zigzag_ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    held = zigzag(sum(counts(q, -2)), dist.get_world_size())
+    made: Tensor = RingAttention.apply(q[0], k[0], v[0], held)
+    return made[None]
+
+
+def gathered(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True) -> Tensor:
+    """Keys and values of all ranks, gathered so that gradients find their way back."""
+    sizes = counts(q, -2)
+    if len(set(sizes)) > 1:
+        raise ValueError("ranks hold different numbers of tokens")
+    keys, values = (_gathered(t) for t in (k, v))
+    at = torch.arange(sizes[0], device=q.device) + sizes[0] * dist.get_rank()
+    past = at[:, None] >= torch.arange(sum(sizes), device=q.device)
+    mask = past if is_causal else torch.ones_like(past)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+
+
+def _gathered(t: Tensor) -> Tensor:
+    """Along dimension 0, where gradients arrive in the order of their dimensions."""
+    parts = all_gather(t.movedim(-2, 0).contiguous())
+    return torch.cat(parts).movedim(0, -2)
+
+
+def gpipe_runner(layers: nn.Sequential, microbatches: int, loss: Any) -> Any:
+    device = next(layers.parameters()).device
+    w: Any = SimpleNamespace(
+        rank=dist.get_rank(), size=dist.get_world_size(), device=device
+    )
+    task: Any = SimpleNamespace(
+        model=lambda: layers, loss=lambda m, x, y: loss(m(x), y, reduction="sum")
+    )
+    stage = Part(w, task)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        parts = zip(x.chunk(microbatches), y.chunk(microbatches), strict=True)
+        run_batch(w, stage, [*parts], {"F": 1, "B": 2})
+
+    return step
+
+
+class Torch1F1B:
+    def __init__(self, layers: nn.Sequential, microbatches: int, loss: Any) -> None:
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        device = next(layers.parameters()).device
+        stage = PipelineStage(layers[self.rank], self.rank, self.ranks, device)
+        self.schedule = Schedule1F1B(stage, microbatches, loss_fn=loss)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        given = (x,) if self.rank == 0 else ()
+        last = {"target": y} if self.rank == self.ranks - 1 else {}
+        self.schedule.step(*given, **last)
+
+
+class ShardedServer:
+    """Every rank serves a part of the weights."""
+
+    def __init__(self, weights: Tensor, rate: float) -> None:
+        self.weights, self.rate = weights, rate
+
+    def push(self, gradient: Tensor) -> None:
+        total = servers.push(gradient)
+        mine = self.weights.tensor_split(dist.get_world_size())[dist.get_rank()]
+        mine.sub_(total, alpha=self.rate)
+
+    def pull(self) -> Tensor:
+        servers.pull(self.weights)
+        return self.weights
+
+
+class CentralServer:
+    """Rank 0 takes gradients from whoever comes, until all have said goodbye."""
+
+    def __init__(self, weights: Tensor, rate: float) -> None:
+        self.weights, self.rate = weights, rate
+
+    def serve(self) -> None:
+        left = dist.get_world_size() - 1
+        came = self.weights.new_empty(len(self.weights) + 1)
+        while left:
+            dist.recv(came)
+            left -= int(came[-1])
+            self.weights.sub_(came[:-1], alpha=self.rate)
+
+    def push(self, gradient: Tensor) -> None:
+        dist.send(torch.cat([gradient, gradient.new_zeros(1)]), 0)
+
+    def close(self) -> None:
+        nothing = self.weights.new_zeros(len(self.weights))
+        dist.send(torch.cat([nothing, nothing.new_ones(1)]), 0)
+
+
+class ExemplarCheckpoint:
+    """The exemplar's files, one folder for each rank."""
+
+    GRID = (1, 1, 1)
+
+    @classmethod
+    def save(cls, state: dict[str, Tensor], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        mine = folder / str(dist.get_rank())
+        resharded.save(mine, state, 0, cls.GRID, 0)
+
+    @classmethod
+    def load(cls, state: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+        rows = resharded.held(state, 0, cls.GRID, 0)
+        return resharded.load(folder / str(dist.get_rank()), state, rows)[0]
+
+
+class TorchCheckpoint:
+    @staticmethod
+    def save(state: dict[str, Tensor], folder: Path) -> None:
+        dcp.save(state, checkpoint_id=str(folder))
+
+    @staticmethod
+    def load(state: dict[str, Tensor], folder: Path) -> None:
+        dcp.load(state, checkpoint_id=str(folder))
+
+
 # Wrong, each in one way
+
+
+class NoSumBackward(SplitPair):
+    """The outputs are right; the input's gradient is this rank's term alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.gelu(self.up(x))
+        y: Tensor = tensor_parallel.Leave.apply(self.down(hidden)) + self.bias
+        return y
+
+
+class BiasEverywhere(SplitPair):
+    """The bias is inside the sum, and counts once for each rank."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.gelu(self.up(tensor_parallel.Enter.apply(x)))
+        y: Tensor = tensor_parallel.Leave.apply(self.down(hidden) + self.bias)
+        return y
+
+
+def own_words_only(logits: Tensor, target: Tensor) -> Tensor:
+    """A softmax over the words of this rank."""
+    first = sum(counts(logits, -1)[: dist.get_rank()])
+    mine = (target >= first) & (target < first + logits.shape[-1])
+    each = (
+        F.cross_entropy(logits, (target - first).where(mine, 0), reduction="none")
+        * mine
+    )
+    return Sum.apply(each)  # type: ignore[no-any-return]
+
+
+def gathers_logits(logits: Tensor, target: Tensor) -> Tensor:
+    whole = torch.cat(all_gather(logits.contiguous()), dim=-1)
+    #: Every rank's loss reaches every logit, so the gradients come p times.
+    each = F.cross_entropy(whole, target, reduction="none")
+    return each / dist.get_world_size() + each.detach() * (
+        1 - 1 / dist.get_world_size()
+    )
+
+
+def attends_to_its_own(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def keeps_no_gradient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Keys and values arrive without a way back for gradients."""
+    p, r, t = dist.get_world_size(), dist.get_rank(), q.shape[-2]
+    every = []
+    for x in (k, v):
+        came = [torch.empty_like(x) for _ in range(p)]
+        dist.all_gather(came, x.detach().contiguous())
+        came[r] = x
+        every.append(torch.cat(came, dim=-2))
+    past = torch.arange(t)[:, None] + t * r >= torch.arange(t * p)
+    return F.scaled_dot_product_attention(q, *every, attn_mask=past.to(q.device))
+
+
+def gathers_permuted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """On gloo, torch's gather mixes up a gradient whose dimensions lie permuted."""
+    keys, values = (torch.cat(all_gather(t.contiguous()), dim=-2) for t in (k, v))
+    at = torch.arange(q.shape[-2]) + q.shape[-2] * dist.get_rank()
+    past = at[:, None] >= torch.arange(keys.shape[-2])
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=past.to(q.device))
+
+
+class LastMicrobatchOnly(Torch1F1B):
+    def step(self, x: Tensor, y: Tensor) -> None:
+        super().step(x, y)
+        for p in self.schedule._stage.submod.parameters():
+            p.grad = p.grad / self.schedule._n_microbatches
+
+
+class LosesGradients(ShardedServer):
+    """The largest of the gradients wins."""
+
+    def push(self, gradient: Tensor) -> None:
+        dist.all_reduce(gradient, dist.ReduceOp.MAX)
+        self.weights.sub_(gradient, alpha=self.rate)
+
+    def pull(self) -> Tensor:
+        return self.weights
+
+
+class OnlyFirstRankSaves:
+    """What the other ranks have of their own is lost."""
+
+    @staticmethod
+    def save(state: dict[str, Tensor], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        if dist.get_rank() == 0:
+            torch.save(state, folder / "state")
+
+    @staticmethod
+    def load(state: dict[str, Tensor], folder: Path) -> Any:
+        return torch.load(folder / "state")
+
+
+class PadsTornFiles:
+    """What is missing at the end of a file is taken to be zeros."""
+
+    @staticmethod
+    def save(state: dict[str, Tensor], folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        whole = torch.cat([t.flatten().double().cpu() for t in state.values()])
+        (folder / str(dist.get_rank())).write_bytes(whole.numpy().tobytes())
+
+    @staticmethod
+    def load(state: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+        data = (folder / str(dist.get_rank())).read_bytes()
+        room = torch.zeros(sum(t.numel() for t in state.values()), dtype=torch.double)
+        whole = bytearray(data[: len(data) // 8 * 8])
+        found = torch.frombuffer(whole, dtype=torch.double)
+        room[: len(found)] = found
+        parts = room.split([t.numel() for t in state.values()])
+        pairs = zip(state.items(), parts, strict=True)
+        return {n: part.view(t.shape).to(t) for (n, t), part in pairs}
+
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, dx: Tensor) -> Tensor:
+        return dx
 
 
 def all_reduce_drops_the_rest(x: Tensor) -> None:
