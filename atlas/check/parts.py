@@ -32,7 +32,7 @@ class Outcome:
     kind: str  # holds, refused, broken, failed or hangs
     says: str = ""
     trace: str = ""
-    sent: int = 0  # bytes, by all ranks
+    sent: float = 0  # bytes, by all ranks; of a collective, a rank's share of them
     least: int = 0
 
     @property
@@ -62,14 +62,14 @@ class Kept:
 
 
 def check_part(
-    part: str,
+    part: Any,
     contract: str,
     *,
     options: Mapping[str, Any] | None = None,
     ranks: Sequence[int] = (),
     emulate: bool = False,
 ) -> Kept:
-    """Try every case on every number of ranks."""
+    """Try every case on every number of ranks; the part, or where it is found."""
     given = dict(options or {})
     wanted = (part, contract, given, sys.path[:])
     (about,) = _launched(_describe, 1, wanted, emulate, DEADLINE)
@@ -79,7 +79,8 @@ def check_part(
     outcomes: list[Outcome] = []
     for p in ranks or counts:
         outcomes += _on(p, names, wanted, emulate)
-    return Kept(part, contract, says, tuple(outcomes))
+    name = part if isinstance(part, str) else getattr(part, "__name__", repr(part))
+    return Kept(name, contract, says, tuple(outcomes))
 
 
 def _launched(fn: Any, ranks: int, wanted: Any, emulate: bool, limit: float) -> Any:
@@ -120,7 +121,7 @@ def _joined(ranks: Sequence[Outcome]) -> Outcome:
     if len({o.kind for o in ranks}) > 1:
         says = "some ranks refuse it and others do not"
         return Outcome(first.case, first.ranks, "broken", says)
-    sent = sum(o.sent for o in ranks)
+    sent = round(sum(o.sent for o in ranks))
     most = max((o.least for o in ranks), default=0)
     return Outcome(first.case, first.ranks, first.kind, first.says, "", sent, most)
 
@@ -128,8 +129,10 @@ def _joined(ranks: Sequence[Outcome]) -> Outcome:
 # On a rank
 
 
-def load(part: str, path: Sequence[str]) -> Any:
+def load(part: Any, path: Sequence[str]) -> Any:
     """The object that `module:name` or `file.py:name` names; LookupError if none."""
+    if not isinstance(part, str):
+        return part
     where, _, name = part.rpartition(":")
     sys.path[:0] = [p for p in path if p not in sys.path]
     if where.endswith(".py"):
@@ -158,7 +161,7 @@ def load(part: str, path: Sequence[str]) -> Any:
 
 def _describe(
     w: "World",
-    part: str,
+    part: Any,
     contract: str,
     options: Mapping[str, Any],
     path: Sequence[str],
@@ -183,7 +186,7 @@ def _describe(
 
 def _cases(
     w: "World",
-    part: str,
+    part: Any,
     contract: str,
     options: Mapping[str, Any],
     path: Sequence[str],
@@ -213,10 +216,10 @@ def _tried(w: "World", part: Any, options: Mapping[str, Any], case: "Case") -> O
         kind = "refused" if case.optional else "failed"
         says = traceback.format_exception_only(error)[-1].strip()
         trace = traceback.format_exc()
-    sent = int(moved.wire)
+    sent = float(moved.wire)
     if case.most is not None:
         #: What all send together: one rank may send more than another.
-        total = torch.tensor(float(sent), device=w.device)
+        total = torch.tensor(sent, device=w.device)
         dist.all_reduce(total)
         if kind == "holds" and total.item() > case.most(w.size):
             kind = "broken"

@@ -89,7 +89,7 @@ def part_screen(found: Kept) -> Screen:
 
 def _bytes(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     """What the largest case sent, beside the least that is possible."""
-    counted = [o for o in outcomes if o.least and o.sent]
+    counted = [o for o in outcomes if o.kind == "holds" and o.least and o.sent]
     if not counted:
         return []
     most = max(counted, key=lambda o: (o.ranks, o.sent))
