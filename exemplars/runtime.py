@@ -38,12 +38,13 @@ from atlas.schedule import Action, Schedule, Work
 from atlas.timeline import alike
 
 __all__ = [
-    "Action", "Clock", "Held", "Refused", "Schedule", "Work", "World",
+    "Action", "Clock", "Group", "Held", "Refused", "Schedule", "Work", "World",
     "alike", "constant", "jitter", "join", "meter", "one_pauses", "one_slow",
     "report", "span", "world",
 ]  # fmt: skip
 
 Tensors = Tensor | Sequence[Tensor]
+Group = dist.ProcessGroup | None  # None: all ranks
 #: A claim, what is checked for it, and the reference, if it has one.
 Watch = Callable[[str, list[Tensor], list[Tensor]], None]
 FAR = sys.float_info.max  # an error beyond all bounds; JSON knows no infinity
@@ -85,6 +86,7 @@ class World:
     watch: Watch | None = None  # is told of what is checked, if anyone asks
     ledger: Ledger | None = None
     module: str = ""  # of the exemplar, where `run` has called it
+    group: Group = None  # among whom rank and size count
 
     def require(self, holds: bool, otherwise: str) -> None:
         """Refuse, in one line, what cannot work."""

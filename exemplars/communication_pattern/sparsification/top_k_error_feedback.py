@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Step, Task, characters, digits
 
 
@@ -54,15 +54,17 @@ class TopK:
         return wanted[places], places.to(torch.int32)
 
 
-def sum_of_all(values: Tensor, places: Tensor, size: int) -> Tensor:
+def sum_of_all(
+    values: Tensor, places: Tensor, size: int, group: Group = None
+) -> Tensor:
     """What all ranks sent, added up as one dense vector."""
-    p, kept = dist.get_world_size(), len(values)
+    p, kept = dist.get_world_size(group), len(values)
     every_value = values.new_empty(p * kept)
     every_place = places.new_empty(p * kept)
     #: Gathered, not reduced: value i of one rank belongs to another place
     #: than value i of the next.
-    dist.all_gather_single(every_value, values)
-    dist.all_gather_single(every_place, places)
+    dist.all_gather_single(every_value, values, group=group)
+    dist.all_gather_single(every_place, places, group=group)
     total = values.new_zeros(size)
     #: Rank after rank, in the same order everywhere: the same bits.
     for v, i in zip(every_value.split(kept), every_place.split(kept)):

@@ -35,9 +35,13 @@ class Segment(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, layers: nn.Sequential, label: int, *_: Tensor
+        ctx: Any,
+        x: Tensor,
+        layers: nn.Sequential,
+        label: int,
+        *weights: nn.Parameter,
     ) -> Tensor:
-        ctx.layers, ctx.label = layers, label
+        ctx.layers, ctx.label, ctx.weights = layers, label, weights
         #: The one activation of this segment that is kept.
         ctx.save_for_backward(x)
         #: autograd does not look inside a Function: nothing else is saved.
@@ -56,7 +60,7 @@ class Segment(torch.autograd.Function):
             #: On the same numbers as before, so what is saved now is the same.
             y = ctx.layers(x)
         with span("backward", label=ctx.label, cost=2 * len(ctx.layers)):
-            inputs = x, *learned(ctx.layers)
+            inputs = x, *ctx.weights
             dx, *d_weights = torch.autograd.grad(y, inputs, dy)
         return dx, None, None, *d_weights
 

@@ -32,7 +32,7 @@ from torch.optim import AdamW, Optimizer
 
 from exemplars import workload
 from exemplars.parameter_distribution.sharded.zero_1 import gradient
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 STATE = "weights", "gradients", "optimizer"  # what a rank keeps
@@ -42,8 +42,11 @@ class MixedPrecision(nn.Module):
     """Any module, computing in float16, and master weights in float32.
 
     `make` is any optimizer, such as torch.optim.AdamW. Multiply the loss by
-    `scale` before backward. All ranks start from the same weights.
+    `scale` before backward. All ranks start from the same weights. A subclass
+    may average over a group of fewer ranks.
     """
+
+    group: Group = None
 
     def __init__(
         self, module: nn.Module, make: Callable[..., Optimizer], scale: float
@@ -65,7 +68,7 @@ class MixedPrecision(nn.Module):
         """Average the gradients and update in float32; round the weights."""
         for p, master in zip(self.learned, self.masters):
             #: Divided in float32, where small numbers survive.
-            master.grad = mean_of_all(gradient(p)) / self.scale
+            master.grad = mean_of(gradient(p), self.group) / self.scale
         with span("float", cost=1):
             self.local.step()
         #: Only the float16 gradients are kept: 2 bytes, not 6.
@@ -74,12 +77,12 @@ class MixedPrecision(nn.Module):
             p.data.copy_(master.detach())
 
 
-def mean_of_all(own: Tensor) -> Tensor:
+def mean_of(own: Tensor, group: Group) -> Tensor:
     """The mean over the ranks, in float32."""
-    every = own.new_empty(dist.get_world_size(), own.numel())
+    every = own.new_empty(dist.get_world_size(group), own.numel())
     #: Gathered, and added up in float32 by every rank alike: float16 travels,
     #: but no sum is rounded to it. (A ring would add in float16.)
-    dist.all_gather_single(every.view(-1), own.reshape(-1))
+    dist.all_gather_single(every.view(-1), own.reshape(-1), group)
     return every.float().mean(0).view_as(own)
 
 
@@ -138,8 +141,7 @@ def in_float16(
 def compare(w: World, task: Task, last: Step, *sizes: Any) -> None:
     """Hold the weights that learn against those of one process."""
     # The same shares, the same order of additions: the same bits.
-    truth = partial(reference, w, task, *sizes)
-    w.check("parameters", last.weights, truth, slack=0)
+    w.check("parameters", last.weights, partial(reference, w, task, *sizes), 0)
 
 
 def lost(w: World, task: Task, batch: int, factor: float) -> int:

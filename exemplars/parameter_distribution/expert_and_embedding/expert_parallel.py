@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 
 #: The gate (D, E), whole on every rank, and both matrices of some experts:
 #: (experts, D, hidden) and (experts, hidden, D).
@@ -38,21 +38,18 @@ class Exchange(torch.autograd.Function):
     """An equal all-to-all, and the same one back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return swap(x)
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        """Part q of x goes to rank q; its place is taken by q's part."""
+        ctx.group = group
+        arrived, x = torch.empty_like(x), x.contiguous()
+        with span("exchange"):
+            dist.all_to_all_single(arrived, x, group=group)
+        return arrived
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         #: What came from rank q has its gradient sent to rank q.
-        return swap(dy)
-
-
-def swap(x: Tensor) -> Tensor:
-    """Part q of x goes to rank q; its place is taken by q's part for us."""
-    arrived, x = torch.empty_like(x), x.contiguous()
-    with span("exchange"):
-        dist.all_to_all_single(arrived, x)
-    return arrived
+        return Exchange.apply(dy, ctx.group), None
 
 
 def choose(x_ND: Tensor, gate_DE: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -70,24 +67,27 @@ def take_seats(expert: Tensor, experts: int, seats: int) -> Tensor:
     return torch.where(place < seats, expert * seats + place, experts * seats)
 
 
-def dispatch(x_ND: Tensor, seat: Tensor, experts: int, seats: int) -> Tensor:
+def dispatch(
+    x_ND: Tensor, seat: Tensor, experts: int, seats: int, group: Group = None
+) -> Tensor:
     """Tokens to their seats, and those to their experts: (experts, all, D)."""
     choices = len(seat) // len(x_ND)
     #: Those without a seat share one more, at the end, that goes nowhere.
     room = x_ND.new_zeros(experts * seats + 1, x_ND.shape[1])
     room = room.index_copy(0, seat, x_ND.repeat(choices, 1))[:-1]
-    arrived = Exchange.apply(room)
+    arrived = Exchange.apply(room, group)
     #: From (ranks, my experts, seats) to (my experts, seats of all ranks).
-    by_rank = arrived.view(dist.get_world_size(), -1, seats, x_ND.shape[1])
+    by_rank = arrived.unflatten(0, (dist.get_world_size(group), -1, seats))
     return by_rank.transpose(0, 1).flatten(1, 2)
 
 
-def combine(done: Tensor, seat: Tensor, weight: Tensor, seats: int) -> Tensor:
+def combine(
+    done: Tensor, seat: Tensor, weight: Tensor, seats: int, group: Group = None
+) -> Tensor:
     """Results back to their tokens: one row for each choice, weighted."""
     by_rank = done.unflatten(1, (-1, seats)).transpose(0, 1)
-    home = Exchange.apply(by_rank.flatten(0, 2))
-    #: Who had no seat finds zeros.
-    home = torch.cat([home, home.new_zeros(1, home.shape[1])])
+    #: Who had no seat finds zeros: one more row.
+    home = F.pad(Exchange.apply(by_rank.flatten(0, 2), group), (0, 0, 0, 1))
     return weight[:, None] * home[seat]
 
 

@@ -35,22 +35,25 @@ from torch.nn import functional as F
 from exemplars.parameter_distribution.intra_layer import (
     tensor_parallel_column_row as tensor_parallel,
 )
-from exemplars.runtime import World, meter, report, span, world
-from exemplars.workload import Block, attention
+from exemplars.runtime import Group, World, meter, report, span, world
+from exemplars.workload import Block
+
+Way = Callable[..., Tensor]  # of tokens into a block
 
 
-def gathered(x_t: Tensor) -> Tensor:
+def gathered(x_t: Tensor, group: Group = None) -> Tensor:
     """All ranks' tokens, from mine."""
     #: Tokens are the first dimension, so ranks' parts lie one by one.
-    x_T = x_t.new_empty(dist.get_world_size() * len(x_t), *x_t.shape[1:])
-    dist.all_gather_single(x_T, x_t.contiguous())
+    x_T = x_t.new_empty(dist.get_world_size(group) * len(x_t), *x_t.shape[1:])
+    dist.all_gather_single(x_T, x_t.contiguous(), group=group)
     return x_T
 
 
-def scattered(x_T: Tensor) -> Tensor:
+def scattered(x_T: Tensor, group: Group = None) -> Tensor:
     """My tokens, summed over the ranks."""
-    x_t = x_T.new_empty(len(x_T) // dist.get_world_size(), *x_T.shape[1:])
-    dist.reduce_scatter_single(x_t, x_T.contiguous())
+    p = dist.get_world_size(group)
+    x_t = x_T.new_empty(len(x_T) // p, *x_T.shape[1:])
+    dist.reduce_scatter_single(x_t, x_T.contiguous(), group=group)
     return x_t
 
 
@@ -58,26 +61,28 @@ class Enter(torch.autograd.Function):
     """Into a block: gather tokens forward, sum and scatter backward."""
 
     @staticmethod
-    def forward(ctx: Any, x_t: Tensor) -> Tensor:
-        return gathered(x_t)
+    def forward(ctx: Any, x_t: Tensor, group: Group = None) -> Tensor:
+        ctx.group = group
+        return gathered(x_t, group)
 
     @staticmethod
-    def backward(ctx: Any, dx_T: Tensor) -> Tensor:
-        return scattered(dx_T)
+    def backward(ctx: Any, dx_T: Tensor) -> tuple[Tensor, None]:
+        return scattered(dx_T, ctx.group), None
 
 
 class Leave(torch.autograd.Function):
     """Out of a block, the mirror image: sum and scatter, then gather."""
 
     @staticmethod
-    def forward(ctx: Any, y_T: Tensor) -> Tensor:
-        return scattered(y_T)
+    def forward(ctx: Any, y_T: Tensor, group: Group = None) -> Tensor:
+        ctx.group = group
+        return scattered(y_T, group)
 
     @staticmethod
-    def backward(ctx: Any, dy_t: Tensor) -> Tensor:
+    def backward(ctx: Any, dy_t: Tensor) -> tuple[Tensor, None]:
         #: Gathered, not summed: each rank has the whole gradient of its
         #: tokens, and all terms of the sum have slope 1.
-        return gathered(dy_t)
+        return gathered(dy_t, ctx.group), None
 
 
 class EnterLinear(torch.autograd.Function):
@@ -99,9 +104,9 @@ class EnterLinear(torch.autograd.Function):
         return dx_t, dw, dy_T.sum((0, 1))
 
 
-def keep_whole(linear: nn.Linear, x_t: Tensor) -> Tensor:
+def keep_whole(linear: nn.Linear, x_t: Tensor, group: Group = None) -> Tensor:
     """Of what enters a block, backward keeps all tokens."""
-    return linear(Enter.apply(x_t))
+    return linear(Enter.apply(x_t, group))
 
 
 def keep_own(linear: nn.Linear, x_t: Tensor) -> Tensor:
@@ -112,21 +117,21 @@ def keep_own(linear: nn.Linear, x_t: Tensor) -> Tensor:
 class SequenceBlock(tensor_parallel.SplitBlock):
     """A rank's heads and neurons of all tokens, and the rest of its own."""
 
-    def __init__(self, whole: Block, enter: Callable[..., Tensor]) -> None:
-        super().__init__(whole)
+    def __init__(self, whole: Block, enter: Way, group: Group = None) -> None:
+        super().__init__(whole, group)
         self.enter = enter
 
     def forward(self, x_tBH: Tensor) -> Tensor:
         with span("attention", cost=2):
             qkv_TBH = self.enter(self.qkv, self.norm1(x_tBH))
             q, k, v = qkv_TBH.transpose(0, 1).chunk(3, dim=-1)
-            part = self.out(attention(q, k, v, self.heads)).transpose(0, 1)
+            part = self.out(self.attend(q, k, v, self.heads)).transpose(0, 1)
         #: Residual, bias and norm: each token on one rank only.
-        x_tBH = x_tBH + Leave.apply(part) + self.out_bias
+        x_tBH = x_tBH + Leave.apply(part, self.group) + self.out_bias
         with span("perceptron", cost=2):
             hidden = F.gelu(self.enter(self.up, self.norm2(x_tBH)))
             part = self.down(hidden)
-        return x_tBH + Leave.apply(part) + self.down_bias
+        return x_tBH + Leave.apply(part, self.group) + self.down_bias
 
 
 def sum_parts(blocks: nn.Module) -> None:

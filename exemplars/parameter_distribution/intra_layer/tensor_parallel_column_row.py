@@ -20,7 +20,7 @@ that all-reduce out and the loss stays right, while all below learns wrongly.
 Source: Shoeybi et al. 2019, section 3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,10 +28,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Block, attention
-
-Group = dist.ProcessGroup | None  # None: all ranks
 
 
 class Enter(torch.autograd.Function):
@@ -69,9 +67,13 @@ class Leave(torch.autograd.Function):
 class SplitBlock(nn.Module):
     """This rank's part of a transformer layer: some heads, some neurons."""
 
-    def __init__(self, whole: Block) -> None:
+    #: A head needs no other head: attention runs as on one process.
+    attend: Callable[..., Tensor] = staticmethod(attention)
+
+    def __init__(self, whole: Block, group: Group = None) -> None:
         super().__init__()
-        r, p = dist.get_rank(), dist.get_world_size()
+        r, p = dist.get_rank(group), dist.get_world_size(group)
+        self.group = group
         if p > whole.heads:
             raise ValueError(f"{p} ranks for {whole.heads} heads")
         width, inner = whole.out.out_features, whole.up.out_features
@@ -90,15 +92,15 @@ class SplitBlock(nn.Module):
 
     def forward(self, x_BTH: Tensor) -> Tensor:
         with span("attention", cost=2):
-            q, k, v = self.qkv(Enter.apply(self.norm1(x_BTH))).chunk(3, dim=-1)
-            #: A head needs no other head: attention runs as on one process.
-            part = self.out(attention(q, k, v, self.heads))
+            copied = Enter.apply(self.norm1(x_BTH), self.group)
+            q, k, v = self.qkv(copied).chunk(3, dim=-1)
+            part = self.out(self.attend(q, k, v, self.heads))
         #: The bias is added after the sum: inside, it would count p times.
-        x_BTH = x_BTH + Leave.apply(part) + self.out_bias
+        x_BTH = x_BTH + Leave.apply(part, self.group) + self.out_bias
         with span("perceptron", cost=2):
-            hidden = self.up(Enter.apply(self.norm2(x_BTH)))
+            hidden = self.up(Enter.apply(self.norm2(x_BTH), self.group))
             part = self.down(F.gelu(hidden))
-        return x_BTH + Leave.apply(part) + self.down_bias
+        return x_BTH + Leave.apply(part, self.group) + self.down_bias
 
 
 def outputs(whole: nn.Linear, keep: Tensor) -> nn.Linear:
@@ -163,8 +165,7 @@ def main(
 ) -> None:
     w.require(w.size <= heads, f"{w.size} ranks for {heads} heads: too many")
     w.require(width % heads == 0, f"{heads} heads do not divide {width}")
-    whole = network(w, width, heads, layers)
-    blocks = nn.Sequential(*(SplitBlock(block) for block in whole))
+    blocks = nn.Sequential(*map(SplitBlock, network(w, width, heads, layers)))
     x = w.randn(batch, tokens, width, seed=0).requires_grad_()
     with w.memory(parameters=blocks.parameters) as memory:
         with meter() as forward:

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from exemplars.parameter_distribution.intra_layer import (
     tensor_parallel_column_row as tensor_parallel,
 )
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 
 IGNORED = -100  # the target of a token that nothing is learned from
 
@@ -45,27 +45,27 @@ class Loss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z_NV: Tensor, t_N: Tensor, first: int, size: int, e: float
+        ctx: Any, z_NV: Tensor, t_N: Tensor, head: "Head", e: float
     ) -> Tensor:
         top_N = z_NV.amax(-1)
         #: Of all ranks: with maxima of their own, sums could not be added.
-        dist.all_reduce(top_N, dist.ReduceOp.MAX)
+        dist.all_reduce(top_N, dist.ReduceOp.MAX, group=head.group)
         z_NV = z_NV - top_N[:, None]
         softmax_NV = z_NV.exp()
-        mine_N = (t_N >= first) & (t_N < first + z_NV.shape[-1])
+        mine_N = (t_N >= head.first) & (t_N < head.first + z_NV.shape[-1])
         #: Any place will do for another rank's target: it is masked.
-        place_N1 = (t_N - first).where(mine_N, 0)[:, None]
+        place_N1 = (t_N - head.first).where(mine_N, 0)[:, None]
         hit_N = z_NV.gather(-1, place_N1)[:, 0] * mine_N
         told = [softmax_NV.sum(-1), hit_N]
         #: The mean logit is of the whole vocabulary too.
         told += [z_NV.sum(-1)] if e else []
         total = torch.stack(told)
-        dist.all_reduce(total)
+        dist.all_reduce(total, group=head.group)
         softmax_NV /= total[0, :, None]
-        weights = total.new_tensor([1 - e, e / size][: len(told) - 1])
+        weights = total.new_tensor([1 - e, e / head.size][: len(told) - 1])
         loss_N = total[0].log() - weights @ total[1:]
         #: Already now, in place of the softmax: one tensor to keep.
-        dz_NV = softmax_NV.sub_(e / size)
+        dz_NV = softmax_NV.sub_(e / head.size)
         one_N = (1 - e) * mine_N.to(z_NV.dtype)
         dz_NV.scatter_add_(-1, place_N1, -one_N[:, None])
         learned_N = t_N != IGNORED
@@ -76,15 +76,16 @@ class Loss(torch.autograd.Function):
     def backward(ctx: Any, dloss_N: Tensor) -> tuple[Tensor | None, ...]:
         #: No message: every rank has the softmax of its own logits.
         (dz_NV,) = ctx.saved_tensors
-        return dz_NV * dloss_N[:, None], None, None, None, None
+        return dz_NV * dloss_N[:, None], None, None, None
 
 
 class Head(nn.Module):
     """This rank's rows of the last matrix, and the loss."""
 
-    def __init__(self, whole: nn.Linear) -> None:
+    def __init__(self, whole: nn.Linear, group: Group = None) -> None:
         super().__init__()
-        r, p = dist.get_rank(), dist.get_world_size()
+        r, p = dist.get_rank(group), dist.get_world_size(group)
+        self.group = group
         #: Uneven, and nothing is padded: where a part begins is not r V / p.
         rows = torch.arange(whole.out_features).tensor_split(p)[r]
         self.first, self.size = int(rows[0]), whole.out_features
@@ -93,9 +94,9 @@ class Head(nn.Module):
     def forward(self, x_NH: Tensor, t_N: Tensor, smoothing: float) -> Tensor:
         """Loss per token, the same on every rank; 0 where ignored."""
         #: Every rank's logits read x, so its gradient is a sum over ranks.
-        z_NV = tensor_parallel.Enter.apply(x_NH) @ self.weight.T
+        z_NV = tensor_parallel.Enter.apply(x_NH, self.group) @ self.weight.T
         with span("loss", cost=1):
-            return Loss.apply(z_NV, t_N, self.first, self.size, smoothing)
+            return Loss.apply(z_NV, t_N, self, smoothing)
 
 
 def layer(w: World, width: int, vocabulary: int) -> nn.Linear:

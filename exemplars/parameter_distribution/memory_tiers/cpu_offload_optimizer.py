@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from exemplars.parameter_distribution.sharded.zero_1 import (
-    Flat,
     Make,
-    alike,
+    Zero1,
+    gradient,
     reference,
     stranger,
 )
@@ -66,41 +66,36 @@ class Offloaded:
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter],
+        weights: Iterable[nn.Parameter],
         make: Make,
         link: Link,
         **options: Any,
     ) -> None:
-        self.learned = [p for p in parameters if p.requires_grad]
-        self.flats = [Flat(group) for group in alike(self.learned)]
-        self.link = link
+        self.weights, self.link = [*weights], link
         #: The optimizer knows these copies only, so its moments are slow too.
-        shards = [f.shard.detach().to(SLOW, copy=True) for f in self.flats]
-        self.masters = [nn.Parameter(shard) for shard in shards]
+        copies = [p.detach().to(SLOW, copy=True) for p in self.weights]
+        self.masters = [nn.Parameter(copy) for copy in copies]
         self.local = make(self.masters, **options)
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
-        for p in self.learned:
+        """Forget the gradients in fast memory; slow memory keeps none."""
+        for p in self.weights:
             p.grad = None
 
     def step(self) -> None:
-        """Reduce-scatter, down, update, up, all-gather."""
-        for flat, master in zip(self.flats, self.masters):
-            #: Before it goes down: a rank's link carries its shard alone.
-            mine = flat.scatter()
+        """Down, update, up."""
+        for p, master in zip(self.weights, self.masters):
             with span("down"):
-                master.grad = self.link.down(mine)
+                #: A gradient goes down; master weights are there already.
+                master.grad = self.link.down(gradient(p))
         with span("slow", cost=4):
             self.local.step()
             #: Slow memory keeps master weights and moments, and no gradient.
             self.local.zero_grad()
-        for flat, master in zip(self.flats, self.masters):
-            #: Into this rank's part of the weights that the model uses.
+        for p, master in zip(self.weights, self.masters):
             with span("up"):
-                self.link.up(master.detach(), into=flat.shard.detach())
-            #: Over the network, so that one link per rank carried 1/p.
-            flat.gather()
+                #: Into the very weights that the model uses.
+                self.link.up(master.detach(), into=p.detach())
 
 
 def train(
@@ -108,7 +103,10 @@ def train(
 ) -> Iterator[Step]:
     """Train on this rank's share of every batch, with AdamW."""
     model = task.model().to(w.device)
-    optimizer = Offloaded(model.parameters(), AdamW, link or Link())
+    slow = partial(Offloaded, make=AdamW, link=link or Link())
+    #: ZeRO-1 gives it this rank's shard of gradients and weights, and gathers
+    #: the new weights: so a rank's link carries a p-th, and the network all.
+    optimizer = Zero1(model.parameters(), slow)
     for step in range(steps):
         whole = (t.to(w.device) for t in task.batch(step, batch))
         x, y = (t.tensor_split(w.size)[w.rank] for t in whole)

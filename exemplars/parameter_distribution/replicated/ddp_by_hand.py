@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.optim import SGD
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.sync_strategy.synchronous.bsp_synchronous_sgd import reference
 from exemplars.workload import Step, Task, tied_characters, weights_of
 
@@ -41,8 +41,11 @@ class DataParallel(nn.Module):
     """Any module whose gradients, after backward, are means over the ranks.
 
     Buckets have this many elements. With several micro-batches per step, only
-    the last backward of the step sends; the others accumulate.
+    the last backward of the step sends; the others accumulate. A subclass may
+    name a group of fewer ranks.
     """
+
+    group: Group = None
 
     def __init__(
         self, module: nn.Module, *, bucket: int, microbatches: int = 1
@@ -52,7 +55,7 @@ class DataParallel(nn.Module):
         self.microbatches, self.backwards = microbatches, 0
         #: All ranks start from the weights of rank 0.
         for t in module.state_dict().values():
-            dist.broadcast(t, 0)
+            dist.broadcast(t, group_src=0, group=self.group)
         #: Backward completes the last layers first. A tied weight comes once.
         learned = [p for p in module.parameters() if p.requires_grad][::-1]
         if len({p.dtype for p in learned}) != 1:
@@ -91,8 +94,10 @@ class DataParallel(nn.Module):
             #: From the front on, so that all ranks send in the same order,
             #: even if their gradients do not come in order.
             for part in full[len(self.works) :]:
+                #: By all ranks, whatever the group: so the loss was scaled.
                 part /= dist.get_world_size()
-                self.works.append(dist.all_reduce(part, async_op=True))
+                work = dist.all_reduce(part, group=self.group, async_op=True)
+                self.works.append(work)
 
     def finish(self) -> None:
         """Send what is left, with zeros for parameters that were not used."""

@@ -90,7 +90,7 @@ def global_norm(mesh: Mesh, parts: list[Part]) -> Tensor:
             square += part.gradient.double().square().sum()
     #: Squares are added, not norms, and also by ranks that count nothing:
     #: if one of them stayed away, the others would wait for ever.
-    for axis in AXES:
+    for axis in mesh.group:
         dist.all_reduce(square, group=mesh.group[axis])
     return square.sqrt()
 

@@ -26,44 +26,46 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows
 
-Make = Callable[..., Optimizer]
+Make = Callable[..., Any]  # of an optimizer
 
 
 class Flat:
     """Parameters of one dtype as one vector; each rank owns a shard of it."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self.parameters = parameters
-        self.weights = packed([p.detach() for p in parameters])
+    def __init__(self, own: list[nn.Parameter], group: Group = None) -> None:
+        self.parameters, self.group = own, group
+        self.weights = packed([p.detach() for p in own], group)
         #: Views: what the optimizer does to the shard, it does to the model.
-        vector_to_parameters(self.weights, parameters)
-        shards = self.weights.view(dist.get_world_size(), -1)
-        self.shard = nn.Parameter(shards[dist.get_rank()])
+        vector_to_parameters(self.weights, own)
+        shards = self.weights.view(dist.get_world_size(group), -1)
+        self.shard = nn.Parameter(shards[dist.get_rank(group)])
 
     def scatter(self) -> Tensor:
-        """The gradient's mean over all ranks, of this rank's shard."""
+        """The gradient's mean over the ranks, of this rank's shard."""
         mine = torch.empty_like(self.shard, requires_grad=False)
         #: A copy of the whole gradient, for as long as it travels.
-        whole = packed([gradient(p) for p in self.parameters])
-        dist.reduce_scatter_single(mine, whole)
+        whole = packed([gradient(p) for p in self.parameters], self.group)
+        dist.reduce_scatter_single(mine, whole, group=self.group)
+        #: By all ranks, whatever the group: so the loss was scaled.
         return mine / dist.get_world_size()
 
     def gather(self) -> None:
         """Replace every shard of the weights by its owner's."""
         #: In place: this rank's shard is where the result will have it.
-        dist.all_gather_single(self.weights, self.shard.detach())
+        dist.all_gather_single(self.weights, self.shard.detach(), self.group)
 
 
-def packed(tensors: Iterable[Tensor]) -> Tensor:
+def packed(tensors: Iterable[Tensor], group: Group = None) -> Tensor:
     """All of them as one vector."""
+    p = dist.get_world_size(group)
     vector = torch.cat([t.reshape(-1) for t in tensors])
     #: Padded at the end, so that all shards have the same length.
-    return nn.functional.pad(vector, (0, -len(vector) % dist.get_world_size()))
+    return nn.functional.pad(vector, (0, -len(vector) % p))
 
 
 def gradient(p: Tensor) -> Tensor:

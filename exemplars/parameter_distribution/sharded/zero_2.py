@@ -33,17 +33,17 @@ from exemplars.parameter_distribution.sharded.zero_1 import (
     reference,
     stranger,
 )
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 
 class Unit(Flat):
     """Parameters whose gradients are kept in shards."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        super().__init__(parameters)
-        self.missing = set(parameters)
-        for p in parameters:
+    def __init__(self, own: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(own, group)
+        self.missing = set(own)
+        for p in own:
             #: Called when backward has added up all uses of p, so a tied
             #: weight reports once, after the last of its layers.
             if p.requires_grad:
@@ -104,8 +104,12 @@ class Zero2:
             free = [p for p in part.parameters() if p not in placed]
             placed.update(free)
             #: The last part is the module itself: weights of no child's.
-            self.units += [Unit(group) for group in alike(free)]
+            self.units += self.cut(free)
         self.local = make([unit.shard for unit in self.units], **options)
+
+    def cut(self, own: list[nn.Parameter]) -> list[Unit]:
+        """A unit for each dtype, in shards over all ranks."""
+        return [Unit(group) for group in alike(own)]
 
     def zero_grad(self) -> None:
         """Forget the shards' gradients; backward leaves no others."""

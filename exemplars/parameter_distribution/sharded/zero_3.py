@@ -31,18 +31,18 @@ from torch.optim import AdamW
 from torch.utils._pytree import tree_leaves
 
 from exemplars.parameter_distribution.sharded import zero_1, zero_2
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import Optimizers, Step, Task, random_rows, weights_of
 
 
 class Unit(zero_2.Unit):
     """Parameters that are kept in shards, and whole only while in use."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        super().__init__(parameters)
+    def __init__(self, own: list[nn.Parameter], group: Group = None) -> None:
+        super().__init__(own, group)
         #: A copy, so that the whole weights can leave.
         mine = self.shard.detach().clone()
-        self.shard = nn.Parameter(mine, parameters[0].requires_grad)
+        self.shard = nn.Parameter(mine, own[0].requires_grad)
 
     def move(self, room: Tensor) -> None:
         """Make the parameters views of a room that others use too."""
@@ -68,21 +68,26 @@ class Zero3(nn.Module):
         for child in children:
             #: Shared weights are left to the module that contains all users.
             own = [p for p in child.parameters() if users[p] == 1]
-            self.units += gathered(child, own)
+            self.units += gathered(child, self.cut(own))
         rooms = dict[Any, Tensor]()
         #: The largest unit's memory is the room in which all take turns. But
-        #: a layer needs its frozen weights beside those that learn.
+        #: a layer needs its frozen weights beside those that learn, and its
+        #: experts, which lie on fewer ranks, beside the rest.
         for unit in sorted(self.units, key=lambda unit: -len(unit.weights)):
-            kind = unit.shard.dtype, unit.shard.requires_grad
+            kind = unit.shard.dtype, unit.shard.requires_grad, unit.group
             unit.move(rooms.setdefault(kind, unit.weights))
         rest = [p for p in module.parameters() if users[p] != 1]
-        self.units += gathered(module, rest)
+        self.units += gathered(module, self.cut(rest))
         self.shards = nn.ParameterList(unit.shard for unit in self.units)
         #: An optimizer shall see the shards only, so the whole weights become
         #: plain attributes of their modules.
         for m in module.modules():
             for name in [*m._parameters]:
                 vars(m)[name] = m._parameters.pop(name)
+
+    def cut(self, own: list[nn.Parameter]) -> list[Unit]:
+        """A unit for each dtype, in shards over all ranks."""
+        return [Unit(group) for group in zero_1.alike(own)]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the module computes."""
@@ -99,9 +104,8 @@ class Zero3(nn.Module):
         return weights
 
 
-def gathered(module: nn.Module, own: list[nn.Parameter]) -> list[Unit]:
+def gathered(module: nn.Module, units: list[Unit]) -> list[Unit]:
     """Have the module's weights gathered before every use of them."""
-    units = [Unit(group) for group in zero_1.alike(own)]
 
     def gather(*_: Any) -> None:
         for unit in units:

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 
 
 def zigzag(tokens: int, p: int) -> list[Tensor]:
@@ -41,9 +41,9 @@ def zigzag(tokens: int, p: int) -> list[Tensor]:
     return [torch.cat([chunks[r], chunks[-1 - r]]) for r in range(p)]
 
 
-def owners() -> list[int]:
+def owners(group: Group = None) -> list[int]:
     """Whose keys a rank has, hop by hop: its own, then its left neighbor's."""
-    r, p = dist.get_rank(), dist.get_world_size()
+    r, p = dist.get_rank(group), dist.get_world_size(group)
     return [(r - hop) % p for hop in range(p)]
 
 
@@ -53,13 +53,16 @@ def scores(q_HtD: Tensor, k_HtD: Tensor, past: Tensor) -> Tensor:
     return s.masked_fill(~past.to(s.device), float("-inf"))
 
 
-def start_hop(outgoing: Tensor, incoming: Tensor) -> list[dist.Work]:
+def start_hop(
+    outgoing: Tensor, incoming: Tensor, group: Group
+) -> list[dist.Work]:
     """Begin to send right and to receive from the left."""
-    r, p = dist.get_rank(), dist.get_world_size()
+    r, p = dist.get_rank(group), dist.get_world_size(group)
+    right, left = (r + 1) % p, (r - 1) % p
     #: In one batch: one by one, NCCL would have every rank wait in its send.
     pair = [
-        dist.P2POp(dist.isend, outgoing, (r + 1) % p),
-        dist.P2POp(dist.irecv, incoming, (r - 1) % p),
+        dist.P2POp(dist.isend, outgoing, group=group, group_peer=right),
+        dist.P2POp(dist.irecv, incoming, group=group, group_peer=left),
     ]
     return dist.batch_isend_irecv(pair)
 
@@ -74,9 +77,14 @@ class RingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, held: list[Tensor]
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        held: list[Tensor],
+        group: Group = None,
     ) -> Tensor:
-        mine, sequence = held[dist.get_rank()], owners()
+        mine, sequence = held[dist.get_rank(group)], owners(group)
         kv = torch.stack([k, v])
         out = torch.zeros_like(q)
         norm = torch.full_like(q[..., :1], -torch.inf)
@@ -84,7 +92,8 @@ class RingAttention(torch.autograd.Function):
             past = mine[:, None] >= held[owner]
             #: Shares differ in size: room for those of the next owner.
             room = kv.new_empty(2, len(q), len(held[owner - 1]), q.shape[2])
-            hop = [] if owner == sequence[-1] else start_hop(kv, room)
+            last = owner == sequence[-1]
+            hop = [] if last else start_hop(kv, room, group)
             #: While the next keys are on their way.
             with span("attend", label=owner, cost=int(past.sum())):
                 s = scores(q, kv[0], past)
@@ -94,14 +103,14 @@ class RingAttention(torch.autograd.Function):
             finish(hop)
             norm, kv = new, room
         ctx.save_for_backward(q, k, v, out, norm)
-        ctx.held = held
+        ctx.held, ctx.group = held, group
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, norm = ctx.saved_tensors
-        held, sequence = ctx.held, owners()
-        mine = held[dist.get_rank()]
+        held, sequence = ctx.held, owners(ctx.group)
+        mine = held[dist.get_rank(ctx.group)]
         kv, dkv = torch.stack([k, v]), q.new_zeros(2, *k.shape)
         dq = torch.zeros_like(q)
         for owner in sequence:
@@ -119,9 +128,9 @@ class RingAttention(torch.autograd.Function):
             moving = dkv if owner == sequence[-1] else torch.cat([dkv, kv])
             there = len(held[owner - 1])
             room = q.new_empty(len(moving), len(q), there, q.shape[2])
-            finish(start_hop(moving, room))
+            finish(start_hop(moving, room, ctx.group))
             dkv, kv = room[:2], room[2:]
-        return dq, dkv[0], dkv[1], None
+        return dq, dkv[0], dkv[1], None, None
 
 
 def reference(qkv: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:

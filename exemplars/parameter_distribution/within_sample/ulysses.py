@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from exemplars.runtime import World, meter, report, span, world
+from exemplars.runtime import Group, World, meter, report, span, world
 from exemplars.workload import attention
 
 Cut = tuple[list[int], list[int]]  # the tokens, and the heads, of each rank
@@ -43,28 +43,30 @@ def cut(tokens: int, heads: int, p: int) -> Cut:
     return by_tokens, by_heads
 
 
-def to_heads(x_tHC: Tensor, by: Cut) -> Tensor:
+def to_heads(x_tHC: Tensor, by: Cut, group: Group = None) -> Tensor:
     """From all heads of my tokens to my heads of all tokens."""
     tokens, heads = by
-    r, c = dist.get_rank(), x_tHC.shape[2]
+    r, c = dist.get_rank(group), x_tHC.shape[2]
     #: A block of heads is not contiguous, and messages must be.
     blocks = torch.cat([b.flatten() for b in x_tHC.split(heads, dim=1)])
     arrived = x_tHC.new_empty(sum(tokens), heads[r], c)
     sent = [tokens[r] * h * c for h in heads]
     received = [t * heads[r] * c for t in tokens]
     #: What arrives lies rank by rank, which is token by token: no reordering.
-    dist.all_to_all_single(arrived.view(-1), blocks, received, sent)
+    into = arrived.view(-1)
+    dist.all_to_all_single(into, blocks, received, sent, group=group)
     return arrived
 
 
-def to_tokens(x_ThC: Tensor, by: Cut) -> Tensor:
+def to_tokens(x_ThC: Tensor, by: Cut, group: Group = None) -> Tensor:
     """From my heads of all tokens to all heads of my tokens."""
     tokens, heads = by
-    r, c = dist.get_rank(), x_ThC.shape[2]
+    r, c = dist.get_rank(group), x_ThC.shape[2]
     arrived = x_ThC.new_empty(tokens[r] * sum(heads) * c)
     sent = [t * heads[r] * c for t in tokens]
     received = [tokens[r] * h * c for h in heads]
-    dist.all_to_all_single(arrived, x_ThC.flatten(), received, sent)
+    outgoing = x_ThC.flatten()
+    dist.all_to_all_single(arrived, outgoing, received, sent, group=group)
     #: Here rank by rank is head by head, but a token needs its heads together.
     blocks = [b.view(tokens[r], -1, c) for b in arrived.split(received)]
     return torch.cat(blocks, dim=1)
@@ -74,27 +76,31 @@ class ToHeads(torch.autograd.Function):
     """Into attention: heads forward, tokens backward."""
 
     @staticmethod
-    def forward(ctx: Any, x_tHC: Tensor, by: Cut) -> Tensor:
-        ctx.by = by
-        return to_heads(x_tHC, by)
+    def forward(
+        ctx: Any, x_tHC: Tensor, by: Cut, group: Group = None
+    ) -> Tensor:
+        ctx.by, ctx.group = by, group
+        return to_heads(x_tHC, by, group)
 
     @staticmethod
-    def backward(ctx: Any, dx_ThC: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, dx_ThC: Tensor) -> tuple[Tensor, None, None]:
         #: A permutation of numbers: its gradient is the way back.
-        return to_tokens(dx_ThC, ctx.by), None
+        return to_tokens(dx_ThC, ctx.by, ctx.group), None, None
 
 
 class ToTokens(torch.autograd.Function):
     """Out of attention: tokens forward, heads backward."""
 
     @staticmethod
-    def forward(ctx: Any, x_ThC: Tensor, by: Cut) -> Tensor:
-        ctx.by = by
-        return to_tokens(x_ThC, by)
+    def forward(
+        ctx: Any, x_ThC: Tensor, by: Cut, group: Group = None
+    ) -> Tensor:
+        ctx.by, ctx.group = by, group
+        return to_tokens(x_ThC, by, group)
 
     @staticmethod
-    def backward(ctx: Any, dx_tHC: Tensor) -> tuple[Tensor, None]:
-        return to_heads(dx_tHC, ctx.by), None
+    def backward(ctx: Any, dx_tHC: Tensor) -> tuple[Tensor, None, None]:
+        return to_heads(dx_tHC, ctx.by, ctx.group), None, None
 
 
 def attend(qkv_ThC: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ waits for a message when its own work needs it.
 Source: torch.distributed.pipelining, schedules.py (_add_send_recv).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -107,19 +107,20 @@ def run_batch(
             elif taker == r:
                 mail[after] = out
             elif taker is not None:
-                posted[after] = post(dist.isend, out.contiguous(), taker)
+                posted[after] = post(dist.isend, out, taker, w.group)
         elif taker == w.rank:
             #: Another rank's work, and the result is for this one.
             mail[after] = own[after.stage].room(kind, i, x)
-            posted[after] = post(dist.irecv, mail[after], r)
+            posted[after] = post(dist.irecv, mail[after], r, w.group)
     for sent in posted.values():
         sent.wait()
     return loss
 
 
-def post(way: Callable[..., Any], x: Tensor, peer: int) -> dist.Work:
+def post(way: Any, x: Tensor, peer: int, group: Any) -> dist.Work:
     """One message on its way, by its turn and not by a tag."""
-    return dist.batch_isend_irecv([dist.P2POp(way, x, peer)])[0]
+    op = dist.P2POp(way, x.contiguous(), group=group, group_peer=peer)
+    return dist.batch_isend_irecv([op])[0]
 
 
 def train(

@@ -76,8 +76,11 @@ class Halves(Stage):
         super().__init__(w, task, s, of)
         self.micro, self.due = 0, dict[int, list[Due]]()
         self.made = defaultdict[int, list[tuple[nn.Module, Tensor]]](list)
+        self.own = dict[nn.Module, list[nn.Parameter]]()
         for layer in self.layers.modules():
-            if any(p.requires_grad for p in layer.parameters(recurse=False)):
+            every = layer.parameters(recurse=False)
+            if own := [p for p in every if p.requires_grad]:
+                self.own[layer] = own
                 layer.register_forward_hook(self.note)
 
     def note(self, layer: nn.Module, _: Any, y: Tensor) -> None:
@@ -107,9 +110,7 @@ class Halves(Stage):
     def weights(self, i: int) -> None:
         """W: from what each layer made to its own weights, and no further."""
         for layer, y, dy in self.due.pop(i):
-            own = [
-                t for t in layer.parameters(recurse=False) if t.requires_grad
-            ]
+            own = self.own[layer]
             #: Adds to the gradients of these weights, and of no others. The
             #: graph stays: the way to a weight of another layer may share it.
             torch.autograd.backward(y, dy, retain_graph=True, inputs=own)
