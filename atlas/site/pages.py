@@ -17,6 +17,7 @@ from atlas.site import (
     chronology,
     collectives,
     compare,
+    composition,
     compressors,
     coverage,
     crosswalk,
@@ -60,6 +61,7 @@ WRITTEN: Mapping[str, Places] = {
     cut.HERE: cut.PLACES,
     collectives.HERE: collectives.PLACES,
     compressors.HERE: compressors.PLACES,
+    composition.HERE: composition.PLACES,
     bubble.HERE: bubble.PLACES,
     crosswalk.HERE: crosswalk.PLACES,
     choose.HERE: choose.PLACES,
@@ -206,7 +208,7 @@ def _techniques(ctx: Context) -> Nav:
             inside.append({attr(family.name): pages})
         out.append({attr(axis.name): inside})
     views = {"Collectives": collectives.HERE, "Compressors": compressors.HERE}
-    views |= {"Bubble playground": bubble.HERE}
+    views |= {"What composes": composition.HERE, "Bubble playground": bubble.HERE}
     return [*out, *_listed(views)]
 
 

@@ -36,6 +36,7 @@ VIEWS = (
     "timeline/",
     "collectives/",
     "compressors/",
+    "composition/",
     "run/",
 )
 KINDS: dict[str, dict[str, Any]] = {
