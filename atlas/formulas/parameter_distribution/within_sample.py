@@ -75,6 +75,107 @@ def ring_attention_pairs(ranks: Ranks, rank: Rank, tokens: Count) -> int:
     )
 
 
+# Zigzag, stripes and runs: whose tokens attend to how much
+
+
+@formula
+def contiguous_pairs(ranks: Ranks, rank: Rank, tokens: Count) -> int:
+    """Pairs of query and key that a rank computes where it holds one run of tokens.
+
+    Source: derived from Brandon et al. 2023, section 3: the causal mask's triangle.
+    """
+    before = rank * (tokens // ranks) + min(rank, tokens % ranks)
+    own = chunk(tokens, ranks, rank)
+    return own * before + own * (own + 1) // 2
+
+
+@formula
+def striped_pairs(ranks: Ranks, rank: Rank, tokens: Count) -> int:
+    """Pairs of query and key that a rank computes where it holds every p-th token.
+
+    Source: derived from Brandon et al. 2023, section 3: token i p + r sees i p + r + 1.
+    """
+    own = chunk(tokens, ranks, rank)
+    return own * (rank + 1) + ranks * (own * (own - 1) // 2)
+
+
+@formula
+def contiguous_document_pairs(
+    ranks: Ranks, rank: Rank, tokens: Count, border: Count
+) -> int:
+    """The same as for one run of tokens, with a second document after s_1 tokens.
+
+    Source: derived from Llama Team 2024, section 3.3.2: the document mask.
+    """
+    begin = rank * (tokens // ranks) + min(rank, tokens % ranks)
+    end = begin + chunk(tokens, ranks, rank)
+    begin_in_first = min(begin, border)
+    end_in_first = min(end, border)
+    begin_in_second = begin - begin_in_first
+    end_in_second = end - end_in_first
+    return (
+        end_in_first * (end_in_first + 1)
+        - begin_in_first * (begin_in_first + 1)
+        + end_in_second * (end_in_second + 1)
+        - begin_in_second * (begin_in_second + 1)
+    ) // 2
+
+
+@formula
+def zigzag_document_pairs(
+    ranks: Ranks, rank: Rank, tokens: Count, border: Count
+) -> int:
+    """The same as for zigzag, where both documents are cut into 2p chunks each.
+
+    Source: derived from Llama Team 2024, section 3.3.2: the document mask.
+    """
+    first = min(border, tokens)
+    return ring_attention_pairs(ranks, rank, first) + ring_attention_pairs(
+        ranks, rank, tokens - first
+    )
+
+
+@formula
+def striped_document_pairs(
+    ranks: Ranks, rank: Rank, tokens: Count, border: Count
+) -> int:
+    """The same as for stripes, which do not begin anew with the second document.
+
+    Source: derived from Brandon et al. 2023, section 3, and Llama Team 2024, section
+    3.3.2: in the second document, rank r has the stripe (r - s_1) mod p.
+    """
+    first = min(border, tokens)
+    return striped_pairs(ranks, rank, first) + striped_pairs(
+        ranks, (rank - first) % ranks, tokens - first
+    )
+
+
+@formula
+def even_ring_traffic(
+    ranks: Ranks, rank: Rank, tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends, forward and backward, where shares differ by one token.
+
+    Source: derived from Liu et al. 2023, section 3: keys and values make p-1 hops each
+    way, and their gradients p.
+    """
+    there = tokens - chunk(tokens, ranks, rank + 1)
+    return 2 * width * itemsize * (2 * there + (0 if ranks == 1 else tokens))
+
+
+@formula
+def zigzag_ring_traffic(
+    ranks: Ranks, rank: Rank, tokens: Count, width: Positive, itemsize: Positive
+) -> int:
+    """Bytes that a rank sends, forward and backward, where it has two of 2p chunks.
+
+    Source: derived from Liu et al. 2023, section 3, with shares of uneven size.
+    """
+    return ring_attention_forward(
+        ranks, rank, tokens, width, itemsize
+    ) + ring_attention_backward(ranks, rank, tokens, width, itemsize)
+
+
 # Ulysses: tokens and heads are both cut into p parts
 
 
