@@ -176,6 +176,60 @@ def zigzag_ring_traffic(
     ) + ring_attention_backward(ranks, rank, tokens, width, itemsize)
 
 
+# Gathered keys and values: all of them at once, on every rank
+
+
+@formula
+def gathered_keys_calls() -> int:
+    """Collectives of one attention: an all-gather forward, a reduce-scatter backward.
+
+    Source: Llama Team 2024, section 3.3.2; backward is derived. Keys and values in one.
+    """
+    return 2
+
+
+@formula
+def gathered_keys_payload(
+    ranks: Ranks,
+    tokens: Count,
+    kv_heads: Positive,
+    head_width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank hands to all-gather: keys and values of its own tokens.
+
+    Source: Llama Team 2024, section 3.3.2; p divides the tokens.
+    """
+    return 2 * (tokens // ranks) * kv_heads * head_width * itemsize
+
+
+@formula
+def all_keys_bytes(
+    tokens: Count, kv_heads: Positive, head_width: Positive, itemsize: Positive
+) -> int:
+    """Bytes of the keys and values of all tokens, or of their gradients.
+
+    Source: Llama Team 2024, section 3.3.2: they are gathered on every rank.
+    """
+    return 2 * tokens * kv_heads * head_width * itemsize
+
+
+@formula
+def gathered_keys_volume(
+    ranks: Ranks,
+    tokens: Count,
+    kv_heads: Positive,
+    head_width: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends when both collectives are rings.
+
+    Source: derived from Llama Team 2024, section 3.3.2: (p-1)/p of all keys and values
+    forward, and of their gradients backward.
+    """
+    return 4 * (ranks - 1) * (tokens // ranks) * kv_heads * head_width * itemsize
+
+
 # Ulysses: tokens and heads are both cut into p parts
 
 
