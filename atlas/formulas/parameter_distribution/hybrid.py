@@ -112,6 +112,79 @@ def data_spatial_messages(ranks: Ranks, rank: Rank, halos: Count) -> int:
     return spatial_messages(group_ranks(ranks), rank % group_ranks(ranks), halos)
 
 
+# Redistribution: from one placement of a matrix on p ranks to another
+
+
+@formula
+def gathered_rows(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
+    """Bytes that a rank must send so that all have all rows, or a sum is cut by rows.
+
+    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-gather. A reduce-scatter is
+    its reverse. The parts are equal, as in torch.chunk: the last ones are padded.
+    """
+    return (ranks - 1) * -(-rows // ranks) * columns * itemsize
+
+
+@formula
+def gathered_columns(
+    ranks: Ranks, rows: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank must send so that all have all columns, or a sum is cut so.
+
+    Source: Shazeer et al. 2018 (Mesh-TensorFlow), as for rows.
+    """
+    return gathered_rows(ranks, columns, rows, itemsize)
+
+
+@formula
+def summed_terms(
+    ranks: Ranks, rows: Count, columns: Count, itemsize: Positive
+) -> float:
+    """Bytes that a rank must send so that all have the sum of all terms.
+
+    Source: Patarasuk and Yuan 2009: the least of any all-reduce.
+    """
+    return 2 * (ranks - 1) * rows * columns * itemsize / ranks
+
+
+@formula
+def turned_blocks(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
+    """Bytes that a rank must send to have columns instead of rows, or the reverse.
+
+    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-to-all of p x p equal blocks.
+    """
+    return (ranks - 1) * -(-rows // ranks) * -(-columns // ranks) * itemsize
+
+
+@formula
+def turned_twice(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
+    """Bytes that a rank must send to have columns instead of rows, and rows again.
+
+    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-to-all each way.
+    """
+    return 2 * turned_blocks(ranks, rows, columns, itemsize)
+
+
+@formula
+def turned_by_gathering(
+    ranks: Ranks, rows: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes for the same two ways, if each gathers the whole and drops the rest.
+
+    Source: derived; torch 2.13 does so on a mesh of CPUs (shard_dim_alltoall).
+    """
+    return ranks * turned_twice(ranks, rows, columns, itemsize)
+
+
+@formula
+def sent_for_free() -> int:
+    """Bytes to cut what is whole, and to have terms of it: nothing is sent.
+
+    Source: Shazeer et al. 2018 (Mesh-TensorFlow): slicing on each processor.
+    """
+    return 0
+
+
 # Strategy search: what one way for all layers moves, and what the search looks at
 
 
