@@ -1,6 +1,6 @@
 """Formulas of parameter-distribution/replicated: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, formula
+from atlas.formulas.ranges import Count, Positive, Ranks, formula
 
 # Data parallelism by hand
 
@@ -23,3 +23,55 @@ def ddp_state_bytes(elements: Count, frozen_elements: Count, itemsize: Positive)
     Source: Rajbhandari et al. 2020, section 3.1, with no optimizer state.
     """
     return itemsize * (2 * elements + frozen_elements)
+
+
+# Exactly-once data: who reads what, while ranks leave and return
+
+
+@formula
+def position_calls() -> int:
+    """Broadcasts until the last epoch is over: one, for the ranks that return.
+
+    Source: Mohan et al. 2021 (CheckFreq): the position in the data is state.
+    """
+    return 1
+
+
+@formula
+def position_bytes(itemsize: Positive) -> int:
+    """Bytes of the position in the data: the epoch, and the samples taken.
+
+    Source: derived; it names neither a rank nor their number.
+    """
+    return 2 * itemsize
+
+
+@formula
+def sampler_padding(ranks: Ranks, samples: Count) -> int:
+    """Samples that torch's DistributedSampler hands out twice in an epoch.
+
+    Source: torch.utils.data.DistributedSampler: extra indices until p divides them.
+    """
+    return -samples % ranks
+
+
+@formula
+def samples_repeated(ranks: Ranks, samples: Count, batch: Positive, fall: Count) -> int:
+    """Samples that come again if half of the ranks go on from a position of all.
+
+    Source: derived from torch.utils.data.DistributedSampler: a rank's position k
+    means p k samples; what is filled up comes on top.
+    """
+    half = (ranks + 1) // 2
+    return (ranks - half) * (fall * batch // ranks) + -samples % half
+
+
+@formula
+def samples_missed(ranks: Ranks, samples: Count, batch: Positive, fall: Count) -> int:
+    """Samples that never come if all ranks go on from a position of half of them.
+
+    Source: derived from torch.utils.data.DistributedSampler, as for a change to fewer.
+    """
+    half = (ranks + 1) // 2
+    each = fall * batch // half
+    return min(samples, ranks * each) - half * each
