@@ -1,6 +1,7 @@
 """Formulas of parameter-distribution/sharded: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.parts import chunk
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 
 @formula
@@ -166,3 +167,96 @@ def norm_clipping_payload(mesh_axes: Count, steps: Count, itemsize: Positive) ->
     Source: Megatron-LM, pull request 5916; torchtitan, pull request 649.
     """
     return mesh_axes * steps * itemsize
+
+
+# Owner-computes Muon: rows of all matrices on every rank, some matrices whole
+
+
+@formula
+def muon_flops(
+    ranks: Ranks,
+    rank: Rank,
+    matrices: Count,
+    rows: Count,
+    columns: Count,
+    steps: Count,
+) -> int:
+    """Operations of a rank's products: five steps of Newton-Schulz on its matrices.
+
+    Source: Liu et al. 2025, equation 2, for matrices with no more rows than columns:
+    X times its transpose, that squared, and the polynomial times X.
+    """
+    one = 5 * (4 * rows**2 * columns + 2 * rows**3)
+    return steps * chunk(matrices, ranks, rank) * one
+
+
+@formula
+def muon_sent(
+    ranks: Ranks,
+    rank: Rank,
+    matrices: Count,
+    rows: Count,
+    columns: Count,
+    itemsize: Positive,
+    steps: Count,
+) -> int:
+    """Bytes that a rank hands to all-to-all: its rows, and updates of its matrices.
+
+    Source: derived from VeOmni, pull request 973: paired all-to-alls; what stays with
+    the rank is counted, too.
+    """
+    return (
+        steps
+        * columns
+        * itemsize
+        * (matrices * chunk(rows, ranks, rank) + chunk(matrices, ranks, rank) * rows)
+    )
+
+
+@formula
+def muon_calls(steps: Count) -> int:
+    """All-to-alls: one to the owners and one back, in every step.
+
+    Source: VeOmni, pull request 973.
+    """
+    return 2 * steps
+
+
+@formula
+def muon_state(
+    ranks: Ranks,
+    rank: Rank,
+    matrices: Count,
+    rows: Count,
+    columns: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes of momentum that a rank keeps: one number for each of its weights.
+
+    Source: Liu et al. 2025, section 2.3.
+    """
+    return matrices * chunk(rows, ranks, rank) * columns * itemsize
+
+
+@formula
+def muon_gathers_fewest(
+    ranks: Ranks, matrices: Count, rows: Count, columns: Count, steps: Count
+) -> int:
+    """Numbers sent if each Newton-Schulz step gathers the whole matrix twice.
+
+    Source: derived; torch 2.13, whose products of DTensors gather what they need.
+    """
+    share = -(-rows // ranks)
+    return 10 * steps * matrices * (ranks - 1) * share * columns
+
+
+@formula
+def muon_gathers_most(
+    ranks: Ranks, matrices: Count, rows: Count, columns: Count, steps: Count
+) -> int:
+    """Numbers sent if each step gathers three such matrices, and one norm is summed.
+
+    Source: derived; the third is a Gram matrix, which has no more columns.
+    """
+    share = -(-rows // ranks)
+    return steps * matrices * (ranks - 1) * (15 * share * columns + 2)
