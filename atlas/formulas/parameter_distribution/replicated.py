@@ -1,6 +1,8 @@
 """Formulas of parameter-distribution/replicated: bytes, rounds, memory, time."""
 
 from atlas.formulas.ranges import Count, Positive, Ranks, formula
+from atlas.formulas.parts import chunk
+from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
 # Data parallelism by hand
 
@@ -75,3 +77,49 @@ def samples_missed(ranks: Ranks, samples: Count, batch: Positive, fall: Count) -
     half = (ranks + 1) // 2
     each = fall * batch // half
     return min(samples, ranks * each) - half * each
+# Synchronized batch norm
+
+
+@formula
+def sync_norm_calls(norms: Count) -> int:
+    """All-reduces of a forward pass: the mean, and then the variance around it.
+
+    Source: Peng et al. 2018, whose variance follows the mean.
+    """
+    return 2 * norms
+
+
+@formula
+def sync_norm_payload(norms: Count, norm_channels: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to them: two numbers per channel, and a count.
+
+    Source: Peng et al. 2018; the count is for shares that are uneven.
+    """
+    return (2 * norm_channels + norms) * itemsize
+
+
+@formula
+def sync_norm_backward_payload(norm_channels: Count, itemsize: Positive) -> int:
+    """Bytes that a rank hands to the all-reduces of a backward pass.
+
+    Source: derived: the gradient of a normalized sample needs two means over the
+    batch, of dy and of dy times x_hat.
+    """
+    return 2 * norm_channels * itemsize
+
+
+@formula
+def sync_norm_activations(
+    ranks: Ranks,
+    rank: Rank,
+    batch: Count,
+    inputs: Count,
+    norms: Count,
+    norm_channels: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank keeps for backward: its samples, normalized, and their scale.
+
+    Source: derived: x_hat, one number per channel, and the count.
+    """
+    return (chunk(batch, ranks, rank) * inputs + norm_channels + norms) * itemsize
