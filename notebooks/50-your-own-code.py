@@ -22,6 +22,7 @@
 # The same checks run on files: [`atlas check`](../check.md).
 
 # %%
+import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -80,8 +81,6 @@ def summed(w, elements):
 
 elements, counts = 1200, [2, 3, 4]
 sent = [max(watch(summed, elements, ranks=p).sent) for p in counts]
-
-import matplotlib.pyplot as plt
 
 fig, ax = plt.subplots()
 ax.plot(counts, sent, "o", color=COLOURS[0], label="sent by a rank")

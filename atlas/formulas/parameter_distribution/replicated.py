@@ -1,6 +1,5 @@
 """Formulas of parameter-distribution/replicated: bytes, rounds, memory, time."""
 
-from atlas.formulas.ranges import Count, Positive, Ranks, formula
 from atlas.formulas.parts import chunk
 from atlas.formulas.ranges import Count, Positive, Rank, Ranks, formula
 
@@ -77,6 +76,8 @@ def samples_missed(ranks: Ranks, samples: Count, batch: Positive, fall: Count) -
     half = (ranks + 1) // 2
     each = fall * batch // half
     return min(samples, ranks * each) - half * each
+
+
 # Synchronized batch norm
 
 
