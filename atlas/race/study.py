@@ -18,8 +18,8 @@ from atlas import taxonomy
 from atlas.bench.study import today, versions
 from atlas.race import runs
 from atlas.race.courses import RANKS, SHARE, SLOWDOWN, Course, Name
-from atlas.race.strategies import ENTRIES, PERIOD, Entry
-from atlas.record import RecordError, compact, source_of, write_text
+from atlas.race.strategies import PERIOD, Entry
+from atlas.record import RecordError, compact, source_hash, write_text
 
 PLACE = Path("measurements") / "studies" / "race.json"
 GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -125,26 +125,26 @@ def average(races: Sequence[Json]) -> Json:
     return {"curve": points, **{k: races[0][k] for k in kept}}
 
 
-def sources(root: Path, entries: Iterable[Entry]) -> str:
-    """The exemplars and the workload that were raced, as one hash."""
+def sources(root: Path, entries: Iterable[Entry]) -> dict[str, str]:
+    """By technique: the exemplar that was raced and what it stands on, as a hash."""
     known = taxonomy.load(root).techniques
-    return source_of(root, [known[id] for id in {e.technique for e in entries}])
+    names = sorted({e.technique for e in entries})
+    return {name: source_hash(root, known[name]) for name in names}
 
 
 def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:
-    """Write the study; what was not made again stays, if its source is the same."""
+    """Write the study; what was not made again stays, with its source."""
     old = kept(root)
-    races = old.get("races", {}) if made else {}
-    before = {name for entries in races.values() for name in entries}
-    left = before - {entry.name for entry in plan.entries}
-    if left and old["source"] != sources(root, [ENTRIES[name] for name in before]):
-        raise RecordError(f"{PLACE} is of older exemplars: race all of them again")
-    made = {task: {**races.get(task, {}), **entries} for task, entries in made.items()}
+    races, again = old.get("races", {}), sources(root, plan.entries) if made else {}
+    made = {
+        task: {**races.get(task, {}), **made.get(task, {})}
+        for task in {**races, **made}
+    }
     study = {
         "recorded": today(),
         "versions": versions(),
         "machine": {"cores": os.cpu_count()},
-        "source": sources(root, _raced(made or old.get("races", {}))),
+        "sources": {**old.get("sources", {}), **again},
         "given": {
             "ranks": RANKS,
             "share": SHARE,
@@ -154,16 +154,12 @@ def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:
             "seeds": plan.seeds,
             "samples": {t: plan.course(t, False).samples for t in plan.tasks},
         },
-        "races": made or old.get("races", {}),
+        "races": made,
         "sweep": sweep or old.get("sweep"),
     }
     text = json.dumps(study, indent=1, sort_keys=True) + "\n"
     write_text(root / PLACE, compact(text))
     return root / PLACE
-
-
-def _raced(races: Json) -> list[Entry]:
-    return [ENTRIES[name] for name in {n for found in races.values() for n in found}]
 
 
 def kept(root: Path) -> Json:

@@ -14,8 +14,8 @@ from atlas.views.race import (
     TASKS,
     TIES,
     groups,
+    outdated,
     said,
-    source,
     study,
     tied,
     verdict,
@@ -46,8 +46,9 @@ def section(ctx: Context) -> Iterator[str]:
         "and staleness, not a network. Where a server is needed, one of the ranks "
         "serves. Choose a line in the legend to hide it. `atlas race` runs it again."
     )
-    if found["source"] != source(ctx, found):
-        yield "*Recorded from an older source of the exemplars.*"
+    if old := outdated(ctx, found):
+        names = ", ".join(ctx.atlas.techniques[id].name for id in old)
+        yield f"*Recorded from an older source of the exemplars: {names}.*"
     yield '<div class="choices race" data-label="Show" markdown="1">'
     slow = f"rank 1 slower by a factor of {given['slowdown']}"
     for task in TASKS:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from atlas.record import source_of
+from atlas.record import source_hash
 from atlas.views.context import Context, Json
 
 TASKS = ("digits", "characters")
@@ -107,11 +107,12 @@ def study(ctx: Context) -> Json | None:
     return found
 
 
-def source(ctx: Context, found: Json) -> str:
-    """The hash of what would be raced today."""
-    races = found["races"].values()
+def outdated(ctx: Context, found: Json) -> list[str]:
+    """Techniques whose exemplars have changed since they were raced."""
+    races, known = found["races"].values(), ctx.atlas.techniques
     ids = {entry["technique"] for entries in races for entry in entries.values()}
-    return source_of(ctx.root, [ctx.atlas.techniques[id] for id in ids])
+    then = found["sources"]
+    return sorted(i for i in ids if source_hash(ctx.root, known[i]) != then.get(i))
 
 
 def said(loss: float) -> str:

@@ -85,8 +85,10 @@ def test_a_race_of_older_exemplars_says_so(tmp_path: Path) -> None:
     ctx = context.read(tmp_path)
     place = tmp_path / "measurements" / "studies" / "race.json"
     found = json.loads(place.read_text())
-    place.write_text(json.dumps(found | {"source": "sha256:0"}))
-    assert "Recorded from an older source" in "\n".join(race.section(ctx))
+    changed = found["sources"] | {"downpour": "sha256:0"}
+    place.write_text(json.dumps(found | {"sources": changed}))
+    said = "Recorded from an older source of the exemplars: Downpour SGD."
+    assert said in "\n".join(race.section(ctx))
 
 
 def test_what_diverged_is_called_so() -> None:
