@@ -115,3 +115,76 @@ def expert_dropped_least(
     Source: derived from Lepikhin et al. 2021 (GShard), section 2.2.
     """
     return max(0, choices * tokens - scarce_seats * experts_per_rank * ranks)
+
+
+# Dropless experts: as many rows as there are choices
+
+
+@formula
+def dropless_calls() -> int:
+    """All-to-alls of one layer: one of counts, two forward, two backward.
+
+    Source: Gale et al. 2023 (MegaBlocks), section 4; the counts are derived.
+    """
+    return 5
+
+
+@formula
+def rows_when_even(tokens: Count, choices: Count) -> int:
+    """Rows that a rank's experts compute where all experts are chosen equally often.
+
+    Source: derived from Gale et al. 2023 (MegaBlocks), section 3: none dropped.
+    """
+    return tokens * choices
+
+
+@formula
+def rows_when_one(
+    ranks: Ranks,
+    rank: Rank,
+    tokens: Count,
+    choices: Count,
+    experts_per_rank: Positive,
+) -> int:
+    """Rows that a rank's experts compute where all tokens choose the first k experts.
+
+    Source: derived from Gale et al. 2023 (MegaBlocks), section 3: none dropped.
+    """
+    mine = min(choices, (rank + 1) * experts_per_rank) - rank * experts_per_rank
+    return ranks * tokens * max(0, mine)
+
+
+@formula
+def dropless_payload_even(
+    ranks: Ranks,
+    tokens: Count,
+    choices: Count,
+    experts_per_rank: Positive,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank hands to all five all-to-alls: 8 for each count, and all rows.
+
+    Source: derived from Gale et al. 2023 (MegaBlocks), section 3: no padding.
+    """
+    return 8 * ranks * experts_per_rank + 4 * tokens * choices * width * itemsize
+
+
+@formula
+def dropless_payload_one(
+    ranks: Ranks,
+    rank: Rank,
+    tokens: Count,
+    choices: Count,
+    experts_per_rank: Positive,
+    width: Count,
+    itemsize: Positive,
+) -> int:
+    """The same where all tokens choose the same experts: their ranks send all results.
+
+    Source: derived from Gale et al. 2023 (MegaBlocks), section 3: no padding.
+    """
+    sent = tokens * choices + rows_when_one(
+        ranks, rank, tokens, choices, experts_per_rank
+    )
+    return 8 * ranks * experts_per_rank + 2 * sent * width * itemsize
