@@ -334,3 +334,54 @@ def sequence_parallel_own_activations(
     """
     inside = block_inside(ranks, rank, layers, batch, tokens, width, heads, itemsize)
     return inside + layers * batch * tokens // ranks * (4 * width + 4) * itemsize
+
+
+# Two-dimensional tensor parallelism: two layers, every matrix in blocks over a grid
+
+
+@formula
+def grid_calls(panels: Positive) -> int:
+    """Collectives of two layers: a pair for each panel forward, two pairs backward.
+
+    Source: Xu et al. 2021 (Optimus), section 3: SUMMA's three kinds of products.
+    """
+    return 12 * panels
+
+
+@formula
+def grid_payload(
+    tokens: Count,
+    width: Positive,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes handed to broadcast and reduce: a/R and b/C, three times for each layer.
+
+    Source: derived from Xu et al. 2021 (Optimus), section 3: forward both factors, and
+    backward both factors and both gradients; in all 3 a/R + 3 b/C.
+    """
+    inputs = tokens * (width + hidden) // grid_rows
+    weights = 2 * width * hidden // grid_columns
+    return 3 * (inputs + weights) * itemsize
+
+
+@formula
+def grid_held(ranks: Ranks, width: Positive, hidden: Count, itemsize: Positive) -> int:
+    """Bytes of both layers' weights on a rank: a block of each.
+
+    Source: Xu et al. 2021 (Optimus), section 3.
+    """
+    return 2 * width * hidden // ranks * itemsize
+
+
+@formula
+def grid_activations(
+    ranks: Ranks, tokens: Count, hidden: Count, itemsize: Positive
+) -> int:
+    """Bytes kept for backward: blocks of the neurons, before and after the GELU.
+
+    Source: Xu et al. 2021 (Optimus), section 3: activations are partitioned too.
+    """
+    return 2 * tokens * hidden // ranks * itemsize
