@@ -107,7 +107,7 @@ def check(
     grads: list[Tensor] = []
     held = {"keys": lambda: keys, "gradients": lambda: grads}
     memory = w.memory(tokens=lambda: [q, kv], **held)
-    with memory, meter(shown=gather is Gather.apply) as moved:
+    with memory, meter(shown=gather is not by_torch) as moved:
         keys.append(gather(kv))
         out = attend(q, keys[0], seen)
         grads += torch.autograd.grad(out, [q, kv], dout)
