@@ -188,3 +188,100 @@ def dropless_payload_one(
         ranks, rank, tokens, choices, experts_per_rank
     )
     return 8 * ranks * experts_per_rank + 2 * sent * width * itemsize
+# One table cut by rows, or by columns; p divides the samples
+
+
+@formula
+def row_cut_held(
+    ranks: Ranks, rank: Rank, rows: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes of a rank's rows of a table.
+
+    Source: TorchRec's documentation: row-wise sharding.
+    """
+    return chunk(rows, ranks, rank) * columns * itemsize
+
+
+@formula
+def column_cut_held(
+    ranks: Ranks, rank: Rank, rows: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes of a rank's columns of a table.
+
+    Source: TorchRec's documentation: column-wise sharding.
+    """
+    return rows * chunk(columns, ranks, rank) * itemsize
+
+
+@formula
+def bag_indices(ranks: Ranks, batch: Count, bag: Count) -> int:
+    """Bytes that a rank must send so that all know the indices of its bags.
+
+    Source: derived: an all-gather of 8 bytes for each index.
+    """
+    return (ranks - 1) * (batch // ranks) * bag * 8
+
+
+@formula
+def row_cut_backward(
+    ranks: Ranks, batch: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank must send so that all have the gradients of its bags.
+
+    Source: derived: an all-gather, the reverse of the reduce-scatter of forward.
+    """
+    return (ranks - 1) * (batch // ranks) * columns * itemsize
+
+
+@formula
+def row_cut_forward(
+    ranks: Ranks, batch: Count, bag: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank must send: its indices, and its terms of others' bags.
+
+    Source: TorchRec's documentation: a reduce-scatter for row-wise sharding.
+    """
+    return bag_indices(ranks, batch, bag) + row_cut_backward(
+        ranks, batch, columns, itemsize
+    )
+
+
+@formula
+def column_cut_forward(
+    ranks: Ranks,
+    rank: Rank,
+    batch: Count,
+    bag: Count,
+    columns: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank must send: its indices, and its columns of others' bags.
+
+    Source: TorchRec's documentation: an all-to-all for column-wise sharding.
+    """
+    width = chunk(columns, ranks, rank)
+    return bag_indices(ranks, batch, bag) + row_cut_backward(
+        ranks, batch, width, itemsize
+    )
+
+
+@formula
+def column_cut_backward(
+    ranks: Ranks, batch: Count, columns: Count, itemsize: Positive
+) -> float:
+    """Bytes that a rank must send: to each other rank its columns of the gradients.
+
+    Source: derived: the all-to-all of forward, reversed.
+    """
+    return row_cut_backward(ranks, batch, columns, itemsize) / ranks
+
+
+@formula
+def rows_before_sums(
+    ranks: Ranks, batch: Count, bag: Count, columns: Count, itemsize: Positive
+) -> int:
+    """Bytes for the result of F.embedding if rows travel before they are added up.
+
+    Source: derived; torch 2.13, whose DTensor has no rule for bags that are cut so.
+    """
+    return bag * row_cut_backward(ranks, batch, columns, itemsize)
