@@ -119,8 +119,8 @@ def data_spatial_messages(ranks: Ranks, rank: Rank, halos: Count) -> int:
 def gathered_rows(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
     """Bytes that a rank must send so that all have all rows, or a sum is cut by rows.
 
-    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-gather. A reduce-scatter is
-    its reverse. The parts are equal, as in torch.chunk: the last ones are padded.
+    Source: torch.distributed.tensor, DTensor.redistribute: an all-gather. A
+    reduce-scatter is its reverse. Parts are as torch.chunk cuts them, and are padded.
     """
     return (ranks - 1) * -(-rows // ranks) * columns * itemsize
 
@@ -131,7 +131,7 @@ def gathered_columns(
 ) -> int:
     """Bytes that a rank must send so that all have all columns, or a sum is cut so.
 
-    Source: Shazeer et al. 2018 (Mesh-TensorFlow), as for rows.
+    Source: torch.distributed.tensor, DTensor.redistribute, as for rows.
     """
     return gathered_rows(ranks, columns, rows, itemsize)
 
@@ -151,7 +151,8 @@ def summed_terms(
 def turned_blocks(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
     """Bytes that a rank must send to have columns instead of rows, or the reverse.
 
-    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-to-all of p x p equal blocks.
+    Source: torch.distributed.tensor, DTensor.redistribute: an all-to-all, here of
+    p x p equal blocks.
     """
     return (ranks - 1) * -(-rows // ranks) * -(-columns // ranks) * itemsize
 
@@ -160,7 +161,7 @@ def turned_blocks(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive)
 def turned_twice(ranks: Ranks, rows: Count, columns: Count, itemsize: Positive) -> int:
     """Bytes that a rank must send to have columns instead of rows, and rows again.
 
-    Source: Shazeer et al. 2018 (Mesh-TensorFlow): an all-to-all each way.
+    Source: torch.distributed.tensor, DTensor.redistribute: an all-to-all each way.
     """
     return 2 * turned_blocks(ranks, rows, columns, itemsize)
 
@@ -180,7 +181,8 @@ def turned_by_gathering(
 def sent_for_free() -> int:
     """Bytes to cut what is whole, and to have terms of it: nothing is sent.
 
-    Source: Shazeer et al. 2018 (Mesh-TensorFlow): slicing on each processor.
+    Source: torch.distributed.tensor, DTensor.redistribute: local chunking. For terms,
+    derived: what a rank has is a term.
     """
     return 0
 

@@ -183,8 +183,8 @@ def muon_flops(
 ) -> int:
     """Operations of a rank's products: five steps of Newton-Schulz on its matrices.
 
-    Source: Liu et al. 2025, equation 2, for matrices with no more rows than columns:
-    X times its transpose, that squared, and the polynomial times X.
+    Source: Liu et al. 2025; torch.optim.Muon. For matrices with no more rows than
+    columns: X times its transpose, that squared, and the polynomial times X.
     """
     one = 5 * (4 * rows**2 * columns + 2 * rows**3)
     return steps * chunk(matrices, ranks, rank) * one

@@ -23,7 +23,7 @@ To give something up is free; to get it back is not. Going to terms is free
 too: what is there stays, and everything else is zero, but a negative zero.
 It alone changes no number that it is added to: 0 + -0 is 0, -0 + -0 is -0.
 
-Source: Shazeer et al. 2018, section 4, "reshape"; torch's DTensor.
+Source: Shazeer et al. 2018 (layouts); DTensor.redistribute (the collectives).
 """
 
 from collections import defaultdict
