@@ -185,6 +185,47 @@ def sent_for_free() -> int:
     derived: what a rank has is a term.
     """
     return 0
+# One weird trick: convolutions are cut by samples, dense layers by neurons
+
+
+@formula
+def one_weird_gathered(
+    ranks: Ranks, batch: Count, inputs: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank hands to all-gather: its samples' features, its neurons.
+
+    Source: Krizhevsky 2014, first scheme: activations are assembled on every rank.
+    """
+    return steps * (batch * inputs // ranks) * itemsize
+
+
+@formula
+def one_weird_scattered(
+    batch: Count, inputs: Count, itemsize: Positive, steps: Count
+) -> int:
+    """Bytes that a rank hands to reduce-scatter: gradients of all that it gathered.
+
+    Source: Krizhevsky 2014, first scheme: they go back where they came from.
+    """
+    return steps * batch * inputs * itemsize
+
+
+@formula
+def one_weird_gradients(whole_weights: Count, itemsize: Positive, steps: Count) -> int:
+    """Bytes of gradients that a rank hands to all-reduce: convolutions alone.
+
+    Source: Krizhevsky 2014: data parallelism in the convolutional layers.
+    """
+    return steps * whole_weights * itemsize
+
+
+@formula
+def one_weird_weights(ranks: Ranks, cut_weights: Count, itemsize: Positive) -> int:
+    """Bytes of dense weights that a rank holds.
+
+    Source: Krizhevsky 2014: model parallelism in the fully connected layers.
+    """
+    return cut_weights // ranks * itemsize
 
 
 # Strategy search: what one way for all layers moves, and what the search looks at
