@@ -29,9 +29,11 @@ def digest(tensors: Any) -> str:
     """Shape and content of tensors, in a few letters each; nothing for none."""
     import torch
     from torch import Tensor
+    from torch.distributed.tensor import DTensor
     from torch.utils._pytree import tree_leaves
 
-    found = [t.detach() for t in tree_leaves(tensors) if isinstance(t, Tensor)]
+    leaves = [t.detach() for t in tree_leaves(tensors) if isinstance(t, Tensor)]
+    found = [t.to_local() if isinstance(t, DTensor) else t for t in leaves]
     if not found or any(t.is_meta for t in found):  # a shape without values
         return ""
     content = hashlib.sha256()

@@ -148,6 +148,55 @@ def zero_3_volume(
     )
 
 
+# Hybrid sharding: shards inside a node, replicas between nodes
+
+
+@formula
+def hybrid_sharded_state(
+    node_size: Positive, unit_elements: Count, units: Count, itemsize: Positive
+) -> int:
+    """Bytes that a rank keeps: shards of weights, gradients and two moments.
+
+    Source: Zhang et al. 2022 (MiCS): state is shared by the ranks of one group.
+    """
+    return zero_3_state_bytes(node_size, unit_elements, units, itemsize)
+
+
+@formula
+def hybrid_sharded_inside(
+    node_size: Positive,
+    unit_elements: Count,
+    units: Count,
+    itemsize: Positive,
+    microbatches: Count,
+) -> int:
+    """Bytes that a rank sends inside its node when the collectives are rings.
+
+    Source: derived from Zhang et al. 2022 (MiCS): ZeRO-3 in a group, for every
+    micro-batch two gathers and one reduce-scatter.
+    """
+    return zero_3_volume(node_size, unit_elements, units, itemsize, microbatches)
+
+
+@formula
+def hybrid_sharded_between(
+    ranks: Ranks,
+    node_size: Positive,
+    unit_elements: Count,
+    units: Count,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends to other nodes when the all-reduce is a ring.
+
+    Source: derived from Zhang et al. 2022 (MiCS): once per step, gradients of
+    one shard are added up over the groups.
+    """
+    shard = zero_3_shard(node_size, unit_elements)
+    return (
+        2 * (ranks // node_size - 1) * (units * shard * itemsize * node_size // ranks)
+    )
+
+
 # Norm clipping over shards
 
 
