@@ -210,6 +210,8 @@ def _table(ctx: Context, entries: Json, lines: Json) -> str:
         link = f"[{md(_short(name))}](../{t.path}.md)"
         if line["alone"]:
             age = f"{line['alone']} steps alone"
+        elif line["staleness"] is None:
+            age = "not told"
         else:
             age = f"{line['staleness']:.2f} ({line['oldest']})"
         _, at, loss, low, high = line["curve"][-1]

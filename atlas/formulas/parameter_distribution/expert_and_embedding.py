@@ -188,6 +188,8 @@ def dropless_payload_one(
         ranks, rank, tokens, choices, experts_per_rank
     )
     return 8 * ranks * experts_per_rank + 2 * sent * width * itemsize
+
+
 # One table cut by rows, or by columns; p divides the samples
 
 

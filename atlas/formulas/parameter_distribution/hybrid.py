@@ -185,6 +185,8 @@ def sent_for_free() -> int:
     derived: what a rank has is a term.
     """
     return 0
+
+
 # One weird trick: convolutions are cut by samples, dense layers by neurons
 
 

@@ -84,7 +84,9 @@ class RingAttention(torch.autograd.Function):
         for owner in sequence:
             seen = sees(mine, held[owner], starts)
             room = kv.new_empty(2, len(q), len(held[owner - 1]), q.shape[2])
-            hop = ring.start_hop(kv, room) if owner != sequence[-1] else []
+            hop = (
+                ring.start_hop(kv, room, None) if owner != sequence[-1] else []
+            )
             #: The rank that sees most of this block keeps all others waiting.
             with span("attend", label=owner, cost=int(seen.sum())):
                 s = ring.scores(q, kv[0], seen)
@@ -119,7 +121,7 @@ class RingAttention(torch.autograd.Function):
             moving = dkv if owner == sequence[-1] else torch.cat([dkv, kv])
             there = len(held[owner - 1])
             room = q.new_empty(len(moving), len(q), there, q.shape[2])
-            ring.finish(ring.start_hop(moving, room))
+            ring.finish(ring.start_hop(moving, room, None))
             dkv, kv = room[:2], room[2:]
         return torch.cat([dq[None], dkv]), None, None
 
