@@ -78,7 +78,7 @@ ENTRIES: dict[str, Entry] = {
     "zero-1": Entry("ZeRO-1", "ZeRO-1", "zero-1", ("shard",)),
     "zero-2": Entry("ZeRO-2", "ZeRO-2", "zero-2", ("shard",)),
     "zero-3": Entry("ZeRO-3", "ZeRO-3", "zero-3", ("shard",)),
-    "hsdp": Entry("Hybrid sharding (HSDP)", "HSDP", "hybrid-sharding", SAMPLES[:2]),
+    "hsdp": Entry("Hybrid sharding (HSDP)", "HSDP", "hybrid-sharded", SAMPLES[:2]),
     "tensor": Entry(
         "Tensor parallelism", "tensor", "tensor-parallel-column-row", ("tensor",)
     ),

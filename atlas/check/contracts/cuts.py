@@ -183,7 +183,8 @@ def attention(
     qkv = w.randn(3, 1, heads, tokens, 4, seed=1).to(w.device)
     dout = w.randn(1, heads, tokens, 4, seed=2).to(w.device)
     whole = qkv.clone().requires_grad_()
-    out = F.scaled_dot_product_attention(*whole, is_causal=causal)
+    q, k, v = whole
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     out.backward(dout)
     asked = inspect.signature(part).parameters
     for name in ("causal", "is_causal"):
