@@ -93,13 +93,12 @@ def race(
         return
     plan = _plan(names or [], task, seeds, steps, rate, straggler)
     narrowed = task or steps or rate or seeds != 3 or straggler is not None
-    if write and (narrowed or sweep):
+    if write and narrowed:
         raise Wrong("--write saves races of the whole study: omit other options", 2)
     root = common.writable_root("atlas race --write") if write else None
-    tasks = plan.tasks if task else (sweeps.TASK,)
     rates = plan.grid if rate else sweeps.RATES
     #: Of some strategies, only what is new is raced and kept.
-    chosen = {t: rates for t in tasks} if sweep or (write and not names) else {}
+    chosen = {t: rates for t in plan.tasks} if sweep or (write and not names) else {}
     try:
         made, swept = _measured(plan, chosen, races=not sweep)
     except LaunchError as error:

@@ -155,7 +155,7 @@ def keep(root: Path, plan: Plan, made: Json, sweep: Json | None) -> Path:
             "samples": {t: plan.course(t, False).samples for t in plan.tasks},
         },
         "races": made,
-        "sweep": sweep or old.get("sweep"),
+        "sweep": {**(old.get("sweep") or {}), **(sweep or {})},
     }
     text = json.dumps(study, indent=1, sort_keys=True) + "\n"
     write_text(root / PLACE, compact(text))

@@ -19,7 +19,6 @@ METHODS = (
     "local-parallelism:chunked",
     "local-parallelism:greedy",
 )
-TASK: Name = "digits"  # the one that is swept unless another is asked for
 SHARES = (1, 2, 4, 8, 16, 32)  # samples a rank; a step has four times as many
 RATES = (0.1, 0.3, 1.0, 3.0)  # the upper part of the race's grid
 TARGET: dict[Name, float] = {"digits": 0.5, "characters": 3.0}

@@ -52,11 +52,6 @@ TIES = (
         "They make the same updates. What differs is where the layers are, and so the "
         "time: a pipeline of four stages fills and drains at every step.",
     ),
-    (
-        ("weight-stashing", "vertical-sync"),
-        "On one micro-batch per step, a stage's weights are as old under both: what "
-        "vertical sync adds is that all stages use one version of them.",
-    ),
 )
 #: Exemplars of this axis that train and are not raced.
 LEFT_OUT = {
