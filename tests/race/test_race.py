@@ -181,8 +181,8 @@ def test_the_kept_sweep_is_the_one_that_would_be_made() -> None:
     kept = study.kept(find_root())["sweep"]
     assert sorted(kept) == sorted(study.TASKS)
     batches = [RANKS * share for share in sweep.SHARES]
-    for task, made in kept.items():
-        assert made["target"] == sweep.TARGET[task]
+    for ground, made in kept.items():
+        assert made["target"] == sweep.TARGET[ground]
         assert made["grid"] == list(sweep.RATES)
         assert made["most"] == sweep.MOST
         for name in sweep.METHODS:
