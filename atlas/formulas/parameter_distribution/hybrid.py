@@ -230,6 +230,250 @@ def one_weird_weights(ranks: Ranks, cut_weights: Count, itemsize: Positive) -> i
     return cut_weights // ranks * itemsize
 
 
+# Mesh layout: what is sent and held when a dimension is split over an axis
+
+
+@formula
+def mesh_layout_refused() -> int:
+    """Layouts of three dimensions on two axes that put two of them on one axis.
+
+    Source: derived from Shazeer et al. 2018: of three ways for each dimension, those
+    are legal in which no two share an axis: none, one or two dimensions split.
+    """
+    return 3**3 - (1 + 3 * 2 + 3 * 2)
+
+
+@formula
+def mesh_layout_sent_batch(
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when batch is on rows.
+
+    Source: derived from Shazeer et al. 2018: where a product sums over a split
+    dimension, an all-reduce along its axis: both weights' gradients.
+    """
+    return 4 * (grid_rows - 1) * (width * hidden // grid_rows) * itemsize
+
+
+@formula
+def mesh_layout_sent_width(
+    batch: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when width is on rows.
+
+    Source: derived from Shazeer et al. 2018: where a product sums over a split
+    dimension, an all-reduce along its axis: the hidden layer and its gradient.
+    """
+    return 4 * (grid_rows - 1) * (batch * hidden // grid_rows) * itemsize
+
+
+@formula
+def mesh_layout_sent_hidden(
+    batch: Count,
+    width: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when hidden is on rows.
+
+    Source: derived from Shazeer et al. 2018: where a product sums over a split
+    dimension, an all-reduce along its axis: the output, and the gradient of the input.
+    """
+    return 4 * (grid_rows - 1) * (batch * width // grid_rows) * itemsize
+
+
+@formula
+def mesh_layout_sent_batch_width(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when batch is on rows, width on columns.
+
+    Source: derived from Shazeer et al. 2018: along each axis two all-reduces, of
+    tensors that are split over the other.
+    """
+    return (
+        4
+        * hidden
+        * ((grid_rows - 1) * width + (grid_columns - 1) * batch)
+        // (grid_rows * grid_columns)
+        * itemsize
+    )
+
+
+@formula
+def mesh_layout_sent_batch_hidden(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when batch is on rows, hidden on columns.
+
+    Source: derived from Shazeer et al. 2018: along each axis two all-reduces, of
+    tensors that are split over the other.
+    """
+    return (
+        4
+        * width
+        * ((grid_rows - 1) * hidden + (grid_columns - 1) * batch)
+        // (grid_rows * grid_columns)
+        * itemsize
+    )
+
+
+@formula
+def mesh_layout_sent_width_hidden(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes that a rank sends on rings when width is on rows, hidden on columns.
+
+    Source: derived from Shazeer et al. 2018: along each axis two all-reduces, of
+    tensors that are split over the other.
+    """
+    return (
+        4
+        * batch
+        * ((grid_rows - 1) * hidden + (grid_columns - 1) * width)
+        // (grid_rows * grid_columns)
+        * itemsize
+    )
+
+
+@formula
+def mesh_layout_held_batch(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: batch is on rows.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width // grid_rows + batch * hidden // grid_rows + 2 * width * hidden
+    ) * itemsize
+
+
+@formula
+def mesh_layout_held_width(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: width is on rows.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width // grid_rows + batch * hidden + 2 * (width * hidden // grid_rows)
+    ) * itemsize
+
+
+@formula
+def mesh_layout_held_hidden(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: hidden is on rows.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width + batch * hidden // grid_rows + 2 * (width * hidden // grid_rows)
+    ) * itemsize
+
+
+@formula
+def mesh_layout_held_batch_width(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: batch is on rows, width on columns.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width // (grid_rows * grid_columns)
+        + batch * hidden // grid_rows
+        + 2 * (width * hidden // grid_columns)
+    ) * itemsize
+
+
+@formula
+def mesh_layout_held_batch_hidden(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: batch is on rows, hidden on columns.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width // grid_rows
+        + batch * hidden // (grid_rows * grid_columns)
+        + 2 * (width * hidden // grid_columns)
+    ) * itemsize
+
+
+@formula
+def mesh_layout_held_width_hidden(
+    batch: Count,
+    width: Count,
+    hidden: Count,
+    grid_rows: Positive,
+    grid_columns: Positive,
+    itemsize: Positive,
+) -> int:
+    """Bytes of input, weights, hidden layer: width is on rows, hidden on columns.
+
+    Source: Shazeer et al. 2018: a tensor is split if it has the dimension, and
+    replicated if not.
+    """
+    return (
+        batch * width // grid_rows
+        + batch * hidden // grid_columns
+        + 2 * (width * hidden // (grid_rows * grid_columns))
+    ) * itemsize
+
+
 # Strategy search: what one way for all layers moves, and what the search looks at
 
 
