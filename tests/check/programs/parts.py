@@ -346,7 +346,7 @@ class OnlyFirstRankSaves:
 
     @staticmethod
     def load(state: dict[str, Tensor], folder: Path) -> Any:
-        return torch.load(folder / "state")
+        return torch.load(folder / "state", weights_only=True)
 
 
 class PadsTornFiles:
