@@ -1,4 +1,4 @@
-"""Pages without what nobody sees: the theme's indentation, marks of plain code."""
+"""Pages and assets without what nobody sees: indentation, marks of plain code."""
 
 import re
 
@@ -22,3 +22,14 @@ def slim(html: str) -> str:
         for part in parts[1::2]
     ]
     return "".join(parts)
+
+
+_SCRIPT = re.compile(r"^[ \t]*(//.*\n)?", re.MULTILINE)
+_SHEET = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def slim_asset(text: str, suffix: str) -> str:
+    """A script or a style sheet of ours, without indentation and comments."""
+    if suffix == ".js":
+        return _SCRIPT.sub("", text)
+    return _BREAK.sub("\n", _SHEET.sub("", text))

@@ -34,7 +34,7 @@ from atlas.site import (
     technique,
 )
 from atlas.site.scene import LIMIT, scene
-from atlas.site.slim import PLAIN, slim
+from atlas.site.slim import PLAIN, slim, slim_asset
 from atlas.site.still import Shapes
 from atlas.site.text import fence, md, number
 from atlas.taxonomy import Mutant, Sighting, Technique
@@ -552,6 +552,18 @@ def assets(page: Path, site: Path) -> Iterator[Path]:
             yield (top / address.split("?")[0].lstrip("/")).resolve()
 
 
+def test_assets_lose_comments_and_indentation() -> None:
+    script = "// why\nf(() => {\n  // how\n  g('//x')  // kept\n})\n"
+    assert slim_asset(script, ".js") == "f(() => {\ng('//x')  // kept\n})\n"
+    assert slim_asset("/* a\n b */\np {\n  top: 0;\n}\n", ".css").split("\n") == [
+        "",
+        "p {",
+        "top: 0;",
+        "}",
+        "",
+    ]
+
+
 def test_no_page_is_heavier_than_900_kb(built: Path) -> None:
     fonts = sum(
         sorted((p.stat().st_size for p in built.rglob("*.woff2")), reverse=True)[:4]
@@ -675,7 +687,7 @@ def test_the_home_page_counts_from_the_data(
     ctx: Context, made: dict[str, str | bytes]
 ) -> None:
     found = overview.counts(ctx)
-    assert found.written < found.techniques == len(ctx.atlas.techniques)
+    assert found.written <= found.techniques == len(ctx.atlas.techniques)
     home = str(made["index.md"])
     assert f"<b>{found.techniques}</b><span>techniques</span>" in home
     assert f"Each of the {found.claims} claims about those {found.written}" in home

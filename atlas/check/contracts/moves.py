@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,10 +141,8 @@ PLACES = ("folder", "path", "directory", "dir", "file", "checkpoint", "where")
 
 def checkpoint(w: "World", part: Any, options: Options, *, what: str) -> None:
     """What is loaded is what was saved, bit for bit, on every rank."""
-    from exemplars.scratch import shared
-
     save, load = (_method(part, name, options) for name in ("save", "load"))
-    with shared(w) as folder:
+    with _folder(w) as folder:
         for version in range(2):
             state = _state(w, what, version)
             save(state, folder / "checkpoint")
@@ -153,6 +151,18 @@ def checkpoint(w: "World", part: Any, options: Options, *, what: str) -> None:
             dist.barrier()
             #: By all ranks alike: who stops alone leaves the others waiting.
             _agree(w, _first_wrong(loaded, state, f"saved {version + 1} times"))
+
+
+@contextmanager
+def _folder(w: "World") -> Iterator[Path]:
+    """One for all ranks; it goes when nobody writes to it any more."""
+    from exemplars.scratch import shared
+
+    with shared(w) as folder:
+        try:
+            yield folder
+        finally:
+            dist.barrier()
 
 
 def _loaded(load: Any, state: dict[str, Tensor], folder: Path) -> Mapping[str, Tensor]:
@@ -187,11 +197,9 @@ def torn(w: "World", part: Any, options: Options) -> None:
     """A file that ends in the middle is never loaded as if it were whole."""
     from torch.distributed.checkpoint.api import CheckpointException  # no Exception
 
-    from exemplars.scratch import shared
-
     save, load = (_method(part, name, options) for name in ("save", "load"))
     state, wrong = _state(w, "tensors", 0), ""
-    with shared(w) as folder:
+    with _folder(w) as folder:
         save(state, folder / "checkpoint")
         dist.barrier()
         if w.rank == 0:

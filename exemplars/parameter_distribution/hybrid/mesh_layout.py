@@ -142,7 +142,7 @@ def reference(given: list[Tensor]) -> list[Tensor]:
 def run(w: World, layout: Layout, whole: list[Tensor]) -> list[float]:
     """One step under one layout; bytes sent, bytes held."""
     parts = [layout.part(t, names) for t, names in zip(whole, GIVEN)]
-    with meter() as moved:
+    with meter(shown=len(layout.split) == 2) as moved:
         ours = step(layout.multiply, *parts)
     placed = [
         DTensor.from_local(t, layout.mesh, layout.placements(names))

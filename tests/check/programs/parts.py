@@ -121,7 +121,8 @@ def counts(t: Tensor, dim: int) -> list[int]:
 def exemplar_loss(logits: Tensor, target: Tensor) -> Tensor:
     sizes = counts(logits, -1)
     first = sum(sizes[: dist.get_rank()])
-    made: Tensor = vocabulary.Loss.apply(logits, target, first, sum(sizes), 0.0)
+    head = SimpleNamespace(first=first, size=sum(sizes), group=None)
+    made: Tensor = vocabulary.Loss.apply(logits, target, head, 0.0)
     return made
 
 
