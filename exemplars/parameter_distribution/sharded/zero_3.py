@@ -71,8 +71,8 @@ class Zero3(nn.Module):
             self.units += gathered(child, self.cut(own))
         rooms = dict[Any, Tensor]()
         #: The largest unit's memory is the room in which all take turns. But
-        #: a layer needs its frozen weights beside those that learn, and its
-        #: experts, which lie on fewer ranks, beside the rest.
+        #: a layer needs its frozen weights beside those that learn, and what
+        #: lies on fewer ranks beside the rest.
         for unit in sorted(self.units, key=lambda unit: -len(unit.weights)):
             kind = unit.shard.dtype, unit.shard.requires_grad, unit.group
             unit.move(rooms.setdefault(kind, unit.weights))
